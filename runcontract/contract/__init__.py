@@ -1,0 +1,1 @@
+"""What a run is: states, constraints, policy, errors and retry arithmetic. No I/O."""
