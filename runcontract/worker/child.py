@@ -96,6 +96,7 @@ class Child:
         self._tables = {table.label: table for table in tables()}
         self._left = options.max_runs
         self._code = RECYCLED
+        self._told: Report | None = None
 
     def work(self) -> int:
         """Work until told to stop; returns the exit code."""
@@ -112,6 +113,9 @@ class Child:
         return self._code
 
     def _tell(self, report: Report) -> None:
+        if report == self._told:
+            return
+        self._told = report
         if not tell(self._reports, report.encode()):
             os._exit(BROKEN)
 
