@@ -59,11 +59,11 @@ class RunManager(models.Manager[R], Generic[R]):
 class RunContract(models.Model):
     """Inherit this for a run table of your own, and its Meta with it:
 
-        class CurationRun(RunContract):
-            class Meta(RunContract.Meta):
-                db_table = "curation_runs"
+    class CurationRun(RunContract):
+        class Meta(RunContract.Meta):
+            db_table = "curation_runs"
 
-            def perform(self, ctx): ...
+        def perform(self, ctx): ...
     """
 
     policy: ClassVar[RunPolicy] = RunPolicy()

@@ -55,9 +55,7 @@ def contract_constraints() -> list[models.BaseConstraint]:
             ~_IS_ACTIVE
             | Q(finished_at__isnull=True, held_until__isnull=True, released_at__isnull=True),
         ),
-        _check(
-            "terminal", ~_IS_TERMINAL | Q(finished_at__isnull=False, held_until__isnull=False)
-        ),
+        _check("terminal", ~_IS_TERMINAL | Q(finished_at__isnull=False, held_until__isnull=False)),
         _check(
             "failure",
             (_IS_FAILED & Q(failure__in=[str(failure) for failure in Failure]))

@@ -55,9 +55,7 @@ def _cancel_queued(table: Table, pk: Any) -> bool:
         if not rows:
             return False
         cancelled = table.build(table.alias, rows[0])
-        after_failure(
-            table, cancelled, Failure.CANCELLED, error, asked=cancelled.rerun_requested
-        )
+        after_failure(table, cancelled, Failure.CANCELLED, error, asked=cancelled.rerun_requested)
     return True
 
 

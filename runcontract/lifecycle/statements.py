@@ -22,9 +22,7 @@ RELEASED = "worker = '', heartbeat_at = NULL"
 
 def _count(counter: str) -> str:
     """The counter of that name in `stats`, one higher."""
-    return (
-        f"jsonb_build_object('{counter}', COALESCE((stats->>'{counter}')::int, 0) + 1)"
-    )
+    return f"jsonb_build_object('{counter}', COALESCE((stats->>'{counter}')::int, 0) + 1)"
 
 
 def _due(table: Table) -> str:
@@ -70,9 +68,7 @@ def read(table: Table) -> str:
 @lru_cache(maxsize=None)
 def read_claimed(table: Table) -> str:
     """worker -> the rows that run under this name."""
-    return (
-        f"SELECT {table.columns} FROM {table.name} WHERE state = 'running' AND worker = %s"
-    )
+    return f"SELECT {table.columns} FROM {table.name} WHERE state = 'running' AND worker = %s"
 
 
 @lru_cache(maxsize=None)
@@ -314,7 +310,6 @@ def release_windows(table: Table) -> str:
         f"released_at = {NOW}",
         table.pk,
     )
-
 
 
 @lru_cache(maxsize=None)

@@ -228,9 +228,7 @@ def reap_silent(table: Table, pk: Any, lease: int, pulse: datetime, error: RunEr
     _reap(table, statements.reap_silent(table), [pk, lease, pulse], error, Failure.STALE)
 
 
-def _reap(
-    table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure
-) -> None:
+def _reap(table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure) -> None:
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, lock, params)
         if not rows:

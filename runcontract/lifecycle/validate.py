@@ -66,9 +66,7 @@ def _check_value(field: Field[Any, Any], name: str, value: Any) -> None:
     if isinstance(value, str):
         check_text(name, value)
         if field.max_length and len(value) > field.max_length and not field.choices:
-            raise InvalidRun(
-                f"{name} has {len(value)} characters; {field.max_length} are allowed."
-            )
+            raise InvalidRun(f"{name} has {len(value)} characters; {field.max_length} are allowed.")
     if isinstance(field, JSONField) and not hasattr(value, "resolve_expression"):
         _check_json(field, name, value)
 

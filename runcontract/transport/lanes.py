@@ -64,7 +64,9 @@ def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> None:
     for parcel in chunk:
         by_lane[parcel.lane].append(parcel.address)
         if parcel.hint and parcel.hold:
-            pipe.set(parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000)))
+            pipe.set(
+                parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000))
+            )
     for lane, addresses in by_lane.items():
         pipe.rpush(key_of(lane), *addresses)
 

@@ -39,7 +39,6 @@ POLL = 1.0
 """Seconds between two looks into an empty journal while Redis is away."""
 
 
-
 @dataclass(frozen=True)
 class ChildOptions:
     """What every child of a worker is told."""

@@ -235,9 +235,7 @@ class Execution:
         if self.table.counts:
             self._defer(left, told)
         else:
-            self._persist(
-                lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease)
-            )
+            self._persist(lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease))
 
     def _defer(self, pause: timedelta, told: RunError) -> None:
         if self._persist(lambda _: transitions.defer(self.run, pause, told, self._stats)) is False:
