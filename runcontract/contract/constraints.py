@@ -84,5 +84,5 @@ def contract_indexes(*queued_by: str) -> list[models.Index]:
 def expected_names(model: Any) -> set[str]:
     """The names that a concrete run model's constraints and indexes must have."""
     values = {"app_label": model._meta.app_label.lower(), "class": model.__name__.lower()}
-    wanted = [*contract_constraints(), *contract_indexes("dispatched_at")]
-    return {item.name % values for item in wanted}
+    constraints = {item.name % values for item in contract_constraints()}
+    return constraints | {item.name % values for item in contract_indexes("dispatched_at")}

@@ -47,7 +47,7 @@ def forget_connections() -> None:
     for connection in connections.all(initialized_only=True):
         try:
             connection.close()
-        except Exception:
+        except Exception:  # noqa: BLE001 - broken as it is, it only has to go
             connection.connection = None
 
 

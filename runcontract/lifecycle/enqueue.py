@@ -206,7 +206,7 @@ def _holder_of_lock(wish: _Wish) -> Enqueued | None:
 def _differing(wish: _Wish, run: Any) -> tuple[str, ...]:
     names = []
     for name in wish.given:
-        meta = wish.table.model._meta.get_field(name)
+        meta: Any = wish.table.model._meta.get_field(name)
         wanted, has = getattr(wish.run, meta.attname), getattr(run, meta.attname)
         if not hasattr(wanted, "resolve_expression") and meta.to_python(wanted) != has:
             names.append(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from django.db.models import Field, JSONField
@@ -56,7 +56,7 @@ def check_own(table: Table, own: Mapping[str, Any]) -> None:
         _check_value(known[name], name, value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _own_names(table: Table) -> dict[str, Field[Any, Any]]:
     fields = [field for field in table.fields if field.name not in CONTRACT_FIELDS]
     return {name: field for field in fields for name in (field.name, field.attname)}

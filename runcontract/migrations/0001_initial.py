@@ -5,36 +5,58 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='SchedulerLease',
+            name="SchedulerLease",
             fields=[
-                ('name', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('holder', models.CharField(max_length=255)),
-                ('term', models.BigIntegerField(default=1)),
-                ('expires_at', models.DateTimeField()),
-                ('epochs', models.JSONField(default=dict)),
+                ("name", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("holder", models.CharField(max_length=255)),
+                ("term", models.BigIntegerField(default=1)),
+                ("expires_at", models.DateTimeField()),
+                ("epochs", models.JSONField(default=dict)),
             ],
         ),
         migrations.CreateModel(
-            name='Tick',
+            name="Tick",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('schedule', models.CharField(max_length=200)),
-                ('fire_at', models.DateTimeField()),
-                ('outcome', models.CharField(choices=[('enqueued', 'enqueued'), ('duplicate', 'duplicate'), ('locked', 'locked'), ('skipped', 'skipped'), ('failed', 'failed')], max_length=16)),
-                ('job_id', models.CharField(blank=True, default='', max_length=255)),
-                ('detail', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("schedule", models.CharField(max_length=200)),
+                ("fire_at", models.DateTimeField()),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("enqueued", "enqueued"),
+                            ("duplicate", "duplicate"),
+                            ("locked", "locked"),
+                            ("skipped", "skipped"),
+                            ("failed", "failed"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("job_id", models.CharField(blank=True, default="", max_length=255)),
+                ("detail", models.TextField(blank=True, default="")),
+                (
+                    "created_at",
+                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('schedule', 'fire_at'), name='runcontract_tick_once')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("schedule", "fire_at"), name="runcontract_tick_once"
+                    )
+                ],
             },
         ),
     ]

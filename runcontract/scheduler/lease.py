@@ -27,12 +27,12 @@ _TAKE = (
 )
 _MINE = "name = %s AND holder = %s AND term = %s AND expires_at >= clock_timestamp()"
 _RENEW = (
-    f"UPDATE runcontract_schedulerlease SET expires_at = clock_timestamp() + %s::interval "
+    "UPDATE runcontract_schedulerlease SET expires_at = clock_timestamp() + %s::interval "
     f"WHERE {_MINE} RETURNING term"
 )
 _RELEASE = f"UPDATE runcontract_schedulerlease SET expires_at = '-infinity' WHERE {_MINE}"
 _EPOCHS = (
-    f"UPDATE runcontract_schedulerlease SET epochs = epochs || %s::jsonb "
+    "UPDATE runcontract_schedulerlease SET epochs = epochs || %s::jsonb "
     f"WHERE {_MINE} RETURNING term"
 )
 

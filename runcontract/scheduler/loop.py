@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,10 @@ PRUNE_EVERY = 600.0
 TICKS_KEPT = timedelta(days=30)
 OWN_PAUSE = 5.0
 """A gap between two ticks, in seconds, in which this process cannot have listened."""
+
+
+def _sweep_lost(table: Table) -> int:
+    return sweep_lost(table, settings().SWEEP)
 
 
 class Scheduler:
@@ -116,11 +121,11 @@ class Scheduler:
         self._notice_own_pause()
         self._away.clear()
         if self.lease.leading:
-            self._guarded("epochs", None, lambda: check_epochs(self.lease))
+            self._guarded("epochs", None, partial(check_epochs, self.lease))
         self._each_schedule()
         self._each_table("sweep", sweep_unsent)
         if self._is_due("lost", settings().SWEEP.total_seconds()):
-            self._each_table("lost", lambda table: sweep_lost(table, settings().SWEEP))
+            self._each_table("lost", _sweep_lost)
         if self._is_due("reap", min(SECOND_LOOK, settings().HEARTBEAT.total_seconds())):
             self._each_table("reap", self._reap)
         if self._is_due("release", RELEASE_EVERY):
@@ -128,7 +133,7 @@ class Scheduler:
         if self._is_due("prune", PRUNE_EVERY):
             self._each_table("prune", prune)
             for alias in aliases():
-                self._guarded(f"ticks {alias}", alias, lambda a=alias: prune_ticks(a, TICKS_KEPT))
+                self._guarded(f"ticks {alias}", alias, partial(prune_ticks, alias, TICKS_KEPT))
         self._last_pass = _boottime()
 
     def _is_due(self, what: str, every: float) -> bool:
@@ -140,14 +145,14 @@ class Scheduler:
     def _each_table(self, what: str, work: Callable[[Table], Any]) -> None:
         for table in tables():
             if table.alias not in self._away:
-                self._guarded(f"{what} {table.label}", table.alias, lambda t=table: work(t))
+                self._guarded(f"{what} {table.label}", table.alias, partial(work, table))
                 self._keep()
 
     def _each_schedule(self) -> None:
         for item in self._sound(schedules()):
             alias = item.table.alias
             if alias not in self._away:
-                self._guarded(f"schedule {item.name}", alias, lambda s=item: tick(s))
+                self._guarded(f"schedule {item.name}", alias, partial(tick, item))
                 self._keep()
 
     def _keep(self) -> None:

@@ -88,7 +88,7 @@ def schedule(
     lane: str | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Schedule:
-    """Enqueue a run of `model` at each time of a cron expression (five fields, or six with seconds).
+    """Enqueue a run of `model` at each time of a cron expression (five fields, or six).
 
     Missed times, after an outage: `skip` runs none of them, `once` the newest, `all` each, oldest
     first. Raises ConfigurationError for a name that is taken or an unknown `catch_up`; an

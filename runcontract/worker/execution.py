@@ -113,7 +113,7 @@ class Execution:
             with self._interrupts.window(self.hold):
                 self._call(context)
                 done = True
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises
             return Outcome() if done else Outcome(error)
         return Outcome()
 
@@ -129,7 +129,7 @@ class Execution:
                 transitions.succeed(self.run, context.stats)
         except DatabaseFailure as error:
             return self._asked(error) if performed else Outcome(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises
             return Outcome(error)
         return Outcome(settled=True)
 
