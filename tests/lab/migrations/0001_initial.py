@@ -10,1671 +10,330 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
-    dependencies = []
+    dependencies = [
+    ]
 
     operations = [
         migrations.CreateModel(
-            name="Effect",
+            name='Effect',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("model", models.CharField(max_length=50)),
-                ("job_id", models.CharField(max_length=255)),
-                ("attempt", models.IntegerField()),
-                ("lease", models.BigIntegerField()),
-                ("pid", models.IntegerField()),
-                ("start", models.DateTimeField()),
-                ("end", models.DateTimeField(null=True)),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('model', models.CharField(max_length=50)),
+                ('job_id', models.CharField(max_length=255)),
+                ('attempt', models.IntegerField()),
+                ('lease', models.BigIntegerField()),
+                ('pid', models.IntegerField()),
+                ('start', models.DateTimeField()),
+                ('end', models.DateTimeField(null=True)),
             ],
             options={
-                "ordering": ("start",),
+                'ordering': ('start',),
             },
         ),
         migrations.CreateModel(
-            name="Order",
+            name='Order',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("name", models.CharField(default="order", max_length=100)),
-                ("amount", models.IntegerField(default=0)),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(default='order', max_length=100)),
+                ('amount', models.IntegerField(default=0)),
             ],
         ),
         migrations.CreateModel(
-            name="AgainRun",
+            name='AgainRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_againrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_againrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_againrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_againrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_againrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_againrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_againrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_againrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_againrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_againrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_againrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_againrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_againrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_againrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_againrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_againrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_againrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_againrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_againrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_againrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_againrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_againrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_againrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_againrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_againrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_againrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="AsyncRun",
+            name='AsyncRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_asyncrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_asyncrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_asyncrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_asyncrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_asyncrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_asyncrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_asyncrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_asyncrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_asyncrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_asyncrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_asyncrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_asyncrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_asyncrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_asyncrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_asyncrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_asyncrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_asyncrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_asyncrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_asyncrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_asyncrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_asyncrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_asyncrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_asyncrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_asyncrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_asyncrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_asyncrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="AtomicRun",
+            name='AtomicRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_atomicrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_atomicrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_atomicrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_atomicrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_atomicrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_atomicrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_atomicrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_atomicrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_atomicrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_atomicrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_atomicrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_atomicrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_atomicrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_atomicrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_atomicrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_atomicrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_atomicrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_atomicrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_atomicrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_atomicrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_atomicrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_atomicrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_atomicrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_atomicrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_atomicrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_atomicrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="MailRun",
+            name='MailRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_mailrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_mailrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_mailrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_mailrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_mailrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_mailrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_mailrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_mailrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_mailrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_mailrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_mailrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_mailrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_mailrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_mailrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_mailrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_mailrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_mailrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_mailrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_mailrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_mailrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_mailrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_mailrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_mailrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_mailrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_mailrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_mailrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="OtherRun",
+            name='OtherRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_otherrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_otherrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_otherrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_otherrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_otherrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_otherrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_otherrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_otherrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_otherrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_otherrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_otherrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_otherrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_otherrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_otherrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_otherrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_otherrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_otherrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_otherrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_otherrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_otherrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_otherrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_otherrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_otherrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_otherrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_otherrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_otherrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="PassRun",
+            name='PassRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_passrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at"],
-                        name="lab_passrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_passrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_passrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_passrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_passrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_passrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_passrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_passrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_passrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_passrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_passrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_passrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_passrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at'], name='lab_passrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_passrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_passrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_passrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_passrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_passrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_passrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_passrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_passrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_passrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_passrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_passrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="UuidRun",
+            name='UuidRun',
             fields=[
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
-                (
-                    "id",
-                    models.UUIDField(
-                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
-                    ),
-                ),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
+                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_uuidrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_uuidrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_uuidrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_uuidrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_uuidrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_uuidrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_uuidrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_uuidrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_uuidrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_uuidrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_uuidrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_uuidrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_uuidrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_uuidrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_uuidrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_uuidrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_uuidrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_uuidrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_uuidrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_uuidrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_uuidrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_uuidrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_uuidrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_uuidrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_uuidrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_uuidrun_failure')],
             },
         ),
         migrations.CreateModel(
-            name="SyncRun",
+            name='SyncRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "job_id",
-                    models.CharField(
-                        default=runcontract.models.new_job_id, editable=False, max_length=255
-                    ),
-                ),
-                (
-                    "lock_key",
-                    models.CharField(default=None, editable=False, max_length=255, null=True),
-                ),
-                ("lane", models.CharField(default="default", editable=False, max_length=100)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "queued"),
-                            ("running", "running"),
-                            ("succeeded", "succeeded"),
-                            ("failed", "failed"),
-                        ],
-                        default="queued",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "failure",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("permanent", "permanent"),
-                            ("exhausted", "exhausted"),
-                            ("timeout", "timeout"),
-                            ("cancelled", "cancelled"),
-                            ("stale", "stale"),
-                        ],
-                        default="",
-                        editable=False,
-                        max_length=16,
-                    ),
-                ),
-                ("lease", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.CharField(blank=True, default="", editable=False, max_length=255),
-                ),
-                ("heartbeat_at", models.DateTimeField(editable=False, null=True)),
-                (
-                    "last_error",
-                    models.JSONField(
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                        null=True,
-                    ),
-                ),
-                (
-                    "fingerprint",
-                    models.CharField(blank=True, default="", editable=False, max_length=16),
-                ),
-                (
-                    "stats",
-                    models.JSONField(
-                        default=dict,
-                        editable=False,
-                        encoder=django.core.serializers.json.DjangoJSONEncoder,
-                    ),
-                ),
-                ("rerun_requested", models.BooleanField(default=False, editable=False)),
-                ("cancel_requested", models.BooleanField(default=False, editable=False)),
-                (
-                    "queued_at",
-                    models.DateTimeField(
-                        db_default=django.db.models.functions.datetime.Now(), editable=False
-                    ),
-                ),
-                ("dispatched_at", models.DateTimeField(editable=False, null=True)),
-                ("started_at", models.DateTimeField(editable=False, null=True)),
-                ("finished_at", models.DateTimeField(editable=False, null=True)),
-                ("held_until", models.DateTimeField(editable=False, null=True)),
-                ("released_at", models.DateTimeField(editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0, editable=False)),
-                ("next_retry_at", models.DateTimeField(editable=False, null=True)),
-                ("task", models.TextField(default="succeed")),
-                ("args", models.JSONField(default=dict)),
-                ("hook", models.TextField(blank=True, default="")),
-                ("progress", models.IntegerField(default=0)),
-                ("note", models.TextField(blank=True, default="")),
-                (
-                    "order",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, to="lab.order"
-                    ),
-                ),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('job_id', models.CharField(default=runcontract.models.new_job_id, editable=False, max_length=255)),
+                ('lock_key', models.CharField(default=None, editable=False, max_length=255, null=True)),
+                ('lane', models.CharField(default='default', editable=False, max_length=100)),
+                ('state', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed')], default='queued', editable=False, max_length=16)),
+                ('failure', models.CharField(blank=True, choices=[('permanent', 'permanent'), ('exhausted', 'exhausted'), ('timeout', 'timeout'), ('cancelled', 'cancelled'), ('stale', 'stale')], default='', editable=False, max_length=16)),
+                ('lease', models.BigIntegerField(default=0, editable=False)),
+                ('worker', models.CharField(blank=True, default='', editable=False, max_length=255)),
+                ('heartbeat_at', models.DateTimeField(editable=False, null=True)),
+                ('last_error', models.JSONField(editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder, null=True)),
+                ('fingerprint', models.CharField(blank=True, default='', editable=False, max_length=16)),
+                ('stats', models.JSONField(default=dict, editable=False, encoder=django.core.serializers.json.DjangoJSONEncoder)),
+                ('rerun_requested', models.BooleanField(default=False, editable=False)),
+                ('cancel_requested', models.BooleanField(default=False, editable=False)),
+                ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('dispatched_at', models.DateTimeField(editable=False, null=True)),
+                ('started_at', models.DateTimeField(editable=False, null=True)),
+                ('finished_at', models.DateTimeField(editable=False, null=True)),
+                ('held_until', models.DateTimeField(editable=False, null=True)),
+                ('released_at', models.DateTimeField(editable=False, null=True)),
+                ('attempts', models.PositiveIntegerField(default=0, editable=False)),
+                ('next_retry_at', models.DateTimeField(editable=False, null=True)),
+                ('task', models.TextField(default='succeed')),
+                ('args', models.JSONField(default=dict)),
+                ('hook', models.TextField(blank=True, default='')),
+                ('progress', models.IntegerField(default=0)),
+                ('note', models.TextField(blank=True, default='')),
+                ('order', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='lab.order')),
             ],
             options={
-                "abstract": False,
-                "indexes": [
-                    runcontract.contract.constraints.ContractIndex(
-                        fields=["job_id"], name="lab_syncrun_by_job_id"
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "queued")),
-                        fields=["lane", "dispatched_at", "next_retry_at"],
-                        name="lab_syncrun_queued",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "running")),
-                        fields=["worker"],
-                        name="lab_syncrun_by_worker",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(("state", "failed")),
-                        fields=["-finished_at"],
-                        name="lab_syncrun_failures",
-                    ),
-                    runcontract.contract.constraints.ContractIndex(
-                        condition=models.Q(
-                            ("state__in", ["succeeded", "failed"]), ("released_at__isnull", True)
-                        ),
-                        fields=["held_until"],
-                        name="lab_syncrun_held",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("state__in", ["queued", "running"])),
-                        fields=("lock_key",),
-                        name="lab_syncrun_lock",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("released_at__isnull", True)),
-                        fields=("job_id",),
-                        name="lab_syncrun_job_id",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("job_id", ""), _negated=True),
-                            models.Q(
-                                ("lock_key__isnull", True),
-                                models.Q(("lock_key", ""), _negated=True),
-                                _connector="OR",
-                            ),
-                        ),
-                        name="lab_syncrun_keys",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "succeeded", "failed"])
-                        ),
-                        name="lab_syncrun_state",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            models.Q(
-                                ("heartbeat_at__isnull", False),
-                                ("lease__gte", 1),
-                                models.Q(("worker", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_syncrun_running",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["queued", "running"]), _negated=True),
-                            models.Q(
-                                ("finished_at__isnull", True),
-                                ("held_until__isnull", True),
-                                ("released_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="lab_syncrun_active",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state__in", ["succeeded", "failed"]), _negated=True),
-                            models.Q(("finished_at__isnull", False), ("held_until__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="lab_syncrun_terminal",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state", "failed"),
-                                (
-                                    "failure__in",
-                                    ["permanent", "exhausted", "timeout", "cancelled", "stale"],
-                                ),
-                            ),
-                            models.Q(models.Q(("state", "failed"), _negated=True), ("failure", "")),
-                            _connector="OR",
-                        ),
-                        name="lab_syncrun_failure",
-                    ),
-                ],
+                'abstract': False,
+                'indexes': [runcontract.contract.constraints.ContractIndex(fields=['job_id'], name='lab_syncrun_by_job_id'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'queued')), fields=['lane', 'dispatched_at', 'next_retry_at'], name='lab_syncrun_queued'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'running')), fields=['worker'], name='lab_syncrun_by_worker'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state', 'failed')), fields=['-finished_at'], name='lab_syncrun_failures'), runcontract.contract.constraints.ContractIndex(condition=models.Q(('state__in', ['succeeded', 'failed']), ('released_at__isnull', True)), fields=['held_until'], name='lab_syncrun_held')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state__in', ['queued', 'running'])), fields=('lock_key',), name='lab_syncrun_lock'), models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('job_id',), name='lab_syncrun_job_id'), models.CheckConstraint(condition=models.Q(models.Q(('job_id', ''), _negated=True), models.Q(('lock_key__isnull', True), models.Q(('lock_key', ''), _negated=True), _connector='OR')), name='lab_syncrun_keys'), models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed'])), name='lab_syncrun_state'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'running'), _negated=True), models.Q(('heartbeat_at__isnull', False), ('lease__gte', 1), models.Q(('worker', ''), _negated=True)), _connector='OR'), name='lab_syncrun_running'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['queued', 'running']), _negated=True), models.Q(('finished_at__isnull', True), ('held_until__isnull', True), ('released_at__isnull', True)), _connector='OR'), name='lab_syncrun_active'), models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['succeeded', 'failed']), _negated=True), models.Q(('finished_at__isnull', False), ('held_until__isnull', False)), _connector='OR'), name='lab_syncrun_terminal'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), ('failure__in', ['permanent', 'exhausted', 'timeout', 'cancelled', 'stale'])), models.Q(models.Q(('state', 'failed'), _negated=True), ('failure', '')), _connector='OR'), name='lab_syncrun_failure')],
             },
         ),
     ]
