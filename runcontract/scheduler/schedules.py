@@ -70,7 +70,8 @@ class Schedule:
         later = (until + timedelta(seconds=1)).astimezone(self._zone)
         for moment in CronSim(self.expression, later, reverse=True):
             fire_at = moment.astimezone(UTC)
-            return [fire_at] if after < fire_at <= until else []
+            if fire_at <= until:
+                return [fire_at] if fire_at > after else []
         return []
 
 

@@ -122,6 +122,9 @@ class Valkey(Server):
             "unixsocketperm": 700,
             "dir": self.directory,
             "appendonly": "yes",
+            # "everysec" answers before it writes while an fsync goes on: a crash of the server
+            # would lose what it had confirmed. This way only a crash of the machine does.
+            "appendfsync": "no",
             "save": "",
             **{key.replace("_", "-"): value for key, value in self.settings.items()},
         }

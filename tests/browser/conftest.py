@@ -23,17 +23,17 @@ QUIET = [
 def chromium() -> Iterator[Any]:
     """One browser for the session."""
     api = importlib.import_module("playwright.sync_api")  # only there with requirements/gate.txt
-    with api.sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, api.sync_playwright() as playwright:
+        # playwright runs an event loop in this thread, which Django would take for an async view.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=QUIET)
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def page(chromium: Any, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def page(chromium: Any, live_server: Any) -> Iterator[Any]:
     """An empty page whose relative addresses lead to the live server; its errors fail the test."""
-    # playwright runs an event loop in this thread, which Django would take for an async view.
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     context = chromium.new_context(base_url=live_server.url)
     page = context.new_page()
     errors: list[str] = []

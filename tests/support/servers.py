@@ -78,10 +78,14 @@ def _let_go(base: Path) -> None:
     shutil.rmtree(base, ignore_errors=True)
 
 
-def redis_client() -> redis.Redis:
-    """A client that fails at once rather than try again."""
-    url = settings.RQ_QUEUES["default"]["URL"]
-    return redis.Redis.from_url(url, retry=None, socket_timeout=5, socket_connect_timeout=5)
+def redis_client(*, timeout: float = 5) -> redis.Redis:
+    """A client that fails at once, or after `timeout` seconds, rather than try again."""
+    return redis.Redis.from_url(
+        settings.RQ_QUEUES["default"]["URL"],
+        retry=None,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+    )
 
 
 def close_connections() -> None:

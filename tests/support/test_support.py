@@ -1,11 +1,20 @@
 """The helpers themselves: a helper that cannot fail would hide every defect."""
 
 import pytest
+import redis
 from django.contrib.auth.models import Group
-from django.db import connection
+from django.db import OperationalError, connection
 
 from tests.support.processes import children_of, descendants_of, is_alive
 from tests.support.race import race, values
+from tests.support.servers import (
+    crash_postgres,
+    cut_sessions,
+    hanging,
+    out_of_memory,
+    read_only,
+    redis_client,
+)
 from tests.support.wait import always, eventually
 
 
@@ -85,6 +94,46 @@ def test_command_works_on_the_databases_of_this_test(start) -> None:
     command = start("shell", "-v", "0", "-c", text)
     assert command.wait() == 0, command.log
     assert "seen" in command.log
+
+
+def test_crashed_valkey_comes_back_with_its_data(valkey, redis_server) -> None:
+    redis_server.set("kept", 1)
+    valkey.crash()
+    with pytest.raises(redis.ConnectionError):
+        redis_server.get("kept")
+    valkey.start()
+    assert redis_server.get("kept") == b"1"
+
+
+def test_redis_that_refuses_or_hangs_recovers(valkey, redis_server) -> None:
+    with read_only(redis_server), pytest.raises(redis.exceptions.ReadOnlyError):
+        redis_server.set("a", 1)
+    with out_of_memory(redis_server), pytest.raises(redis.exceptions.OutOfMemoryError):
+        redis_server.set("a", 1)
+    with hanging(valkey), pytest.raises(redis.TimeoutError):
+        redis_client(timeout=0.2).set("a", 1)
+    assert redis_server.set("a", 1)
+
+
+def test_crashed_postgres_comes_back_with_its_data(postgres) -> None:
+    Group.objects.create(name="kept")
+    crash_postgres(postgres)
+    with pytest.raises(OperationalError):
+        Group.objects.get()
+    connection.close()
+    postgres.start()
+    assert Group.objects.get().name == "kept"
+
+
+def test_sessions_are_cut_and_ours_is_not(postgres) -> None:
+    Group.objects.count()
+    other = connection.copy()
+    other.ensure_connection()
+    assert cut_sessions() == 1
+    with pytest.raises(OperationalError), other.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    other.close()
+    assert Group.objects.count() == 0
 
 
 TREE = """

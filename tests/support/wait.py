@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    look: Callable[[], T],
+    look: Callable[[], T | None],
     timeout: float = 10,
     *,
     every: float = 0.05,
@@ -20,6 +20,7 @@ def eventually(
     "not yet" too; any other is passed on at once.
     """
     end = time.monotonic() + timeout
+    not_yet: tuple[type[Exception], ...] = (AssertionError, *ignoring)
     last: object = None
     while True:
         try:
@@ -27,7 +28,7 @@ def eventually(
             if answer:
                 return answer
             last = answer
-        except (AssertionError, *ignoring) as error:
+        except not_yet as error:
             last = error
         if time.monotonic() > end:
             raise AssertionError(f"Not within {timeout} s; the last answer was: {last!r}")

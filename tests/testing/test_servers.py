@@ -43,7 +43,10 @@ def test_postgres_keeps_its_data_over_a_crash(base: Path) -> None:
 
 
 def test_valkey_keeps_its_data_over_a_crash_and_loses_it_when_wiped(base: Path) -> None:
-    with Valkey(base, appendfsync="no") as server, redis.Redis.from_url(server.url) as client:
+    with (
+        Valkey(base, maxmemory_policy="noeviction") as server,
+        redis.Redis.from_url(server.url) as client,
+    ):
         client.set("kept", 1)
         with pytest.raises(ServerError, match="is running"):
             server.wipe()
