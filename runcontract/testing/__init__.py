@@ -1,0 +1,1 @@
+"""For tests and demos: real servers from pip."""
