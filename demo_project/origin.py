@@ -109,6 +109,12 @@ def installed(limit: int | None = None) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items())[:limit])
 
 
+def malformed(name: str, seed: int) -> bytes:
+    """What this distribution answers in the place of its metadata, always the same."""
+    body = Random(f"{seed}:{name}").choice(MALFORMED)
+    return body.replace(b"NAME", json.dumps(name).encode())
+
+
 def deal(names: Iterable[str], seed: int) -> dict[str, Character]:
     """A character for each name, the same for the same names and seed."""
     shuffled = sorted(names, key=lambda name: sha256(f"{seed}:{name}".encode()).digest())
@@ -157,8 +163,7 @@ class Handler(BaseHTTPRequestHandler):
         catalogue = self.server.catalogue
         kind, _, name = self.path.lstrip("/").partition("/")
         if kind == "index":
-            listing = [{"name": each["name"], "version": each["version"]} for each in catalogue.values()]
-            self.answer(listing)
+            self.answer({each: catalogue[each]["version"] for each in catalogue})
         elif kind == "stats":
             self.answer(dict(self.server.stats))
         elif kind == "dist" and name in catalogue:
@@ -180,8 +185,7 @@ class Handler(BaseHTTPRequestHandler):
             case Act.BUSY_DATE:
                 self.refuse(429, formatdate(time.time() + dice.randint(2, 5), usegmt=True))
             case Act.MALFORMED:
-                named = json.dumps(name).encode()
-                self.send(dice.choice(MALFORMED).replace(b"NAME", named))
+                self.send(malformed(name, self.server.seed))
             case Act.RESET:
                 self.reset(good, halfway=dice.random() < 0.5)
             case Act.STALLED:
@@ -215,6 +219,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.close()
         self.rfile.close()
         self.connection.close()
+        raise ConnectionResetError("as the character says")
 
     def send(self, body: bytes, length: int | None = None) -> None:
         """200 with this body; `length` is the one that is claimed."""
@@ -233,7 +238,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="serve this many distributions only")
     options = parser.parse_args(argv)
     origin = Origin(("127.0.0.1", options.port), options.seed, installed(options.limit))
-    print(f"origin: {len(origin.catalogue)} distributions on port {origin.server_port}", flush=True)
+    sys.stdout.write(f"{len(origin.catalogue)} distributions on port {origin.server_port}\n")
+    sys.stdout.flush()
     origin.serve_forever()
 
 

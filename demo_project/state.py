@@ -31,8 +31,8 @@ def secret_key(state: Path) -> str:
     """The secret key kept in this directory, made by whoever asks first."""
     kept, mine = state / "secret_key", state / f"secret_key.{os.getpid()}"
     if not kept.exists():
-        with open(os.open(mine, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(50))
+        mine.touch(mode=0o600)
+        mine.write_text(secrets.token_urlsafe(50))
         try:
             os.link(mine, kept)
         except FileExistsError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from demo_project.state import CHECKOUT
+from runcontract import RunContractError
 
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 PR_SET_PDEATHSIG = 1
@@ -67,7 +68,7 @@ class Program:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=_dies_with(os.getpid()),  # noqa: PLW1509
             )
 
     def ask_to_stop(self) -> None:
@@ -158,7 +159,7 @@ class Keeper:
         for kept in self.kept:
             try:
                 news = kept.tend()
-            except (OSError, RuntimeError) as error:
+            except (OSError, RunContractError) as error:
                 news = f"{kept.service.name} does not start: {error}"
             if news:
                 self._say(news)

@@ -54,7 +54,8 @@ class Metadata:
 
 def fetch_index() -> dict[str, str]:
     """The version of every distribution that the origin lists, by name."""
-    return {each["name"]: each["version"] for each in json.loads(_get("/index"))}
+    listing: dict[str, str] = json.loads(_get("/index"))
+    return listing
 
 
 def fetch_metadata(name: str) -> bytes:

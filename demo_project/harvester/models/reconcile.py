@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Now
+from runcontract.models import RunContract
 
 from runcontract import RunContext
-from runcontract.models import RunContract
 
 from ..client import fetch_index
 from .catalogue import DeadLetter, Harvest, Source
@@ -63,13 +63,13 @@ class ReconcileRun(RunContract):
 def reconcile(*, anew: bool = False) -> Reconciled:
     """Enqueue a run for each listed source that lacks one; a second call finds nothing to do.
 
-    `anew` asks for every listed source again, as if nothing had been harvested yet.
+    `anew` asks again for all that is harvested or dead, as if it had not been yet.
     """
     listing = fetch_index()
     with transaction.atomic():
         _take_over(listing)
         if anew:
-            _ask_again(Source.objects.filter(listed=True))
+            _ask_again(Source.objects.filter(_harvested() | Exists(_open_letters()), listed=True))
         _ask_again(_missing().filter(_succeeded()))  # whose harvest was removed since
         enqueued = _enqueue(_missing())
         return _count(enqueued)
@@ -93,9 +93,9 @@ def retry_dead_letters(names: Collection[str] = ()) -> Retried:
 def _take_over(listing: Mapping[str, str]) -> None:
     """The origin's list becomes ours; a new version is a harvest to be made."""
     known = {each.name: each for each in Source.objects.select_for_update(no_key=True)}
+    new = sorted(listing.keys() - known.keys())
     Source.objects.bulk_create(
-        [Source(name=name, version=listing[name]) for name in sorted(listing.keys() - known.keys())],
-        ignore_conflicts=True,
+        [Source(name=name, version=listing[name]) for name in new], ignore_conflicts=True
     )
     Source.objects.filter(listed=True).exclude(name__in=listing).update(listed=False)
     Source.objects.filter(listed=False, name__in=listing).update(listed=True)
@@ -115,12 +115,16 @@ def _ask_again(sources: QuerySet[Source]) -> None:
 
 def _missing() -> QuerySet[Source]:
     """Listed, not harvested in its generation, no open dead letter, nothing under way."""
-    harvested = Harvest.objects.filter(
-        source=OuterRef("pk"), generation__gte=OuterRef("generation")
-    )
     active = HarvestRun.objects.filter(source=OuterRef("pk"), finished_at=None)
     return Source.objects.filter(
-        ~Exists(harvested), ~Exists(active), ~Exists(_open_letters()), listed=True
+        ~_harvested(), ~Exists(active), ~Exists(_open_letters()), listed=True
+    )
+
+
+def _harvested() -> Exists:
+    """There is a harvest of the source's generation."""
+    return Exists(
+        Harvest.objects.filter(source=OuterRef("pk"), generation__gte=OuterRef("generation"))
     )
 
 
@@ -154,9 +158,7 @@ def _enqueue(sources: Iterable[Source]) -> int:
 def _count(enqueued: int) -> Reconciled:
     listed = Source.objects.filter(listed=True)
     dead = listed.filter(Exists(_open_letters())).count()
-    harvested = listed.filter(
-        ~Exists(_open_letters()), harvest__generation__gte=F("generation")
-    ).count()
+    harvested = listed.filter(_harvested(), ~Exists(_open_letters())).count()
     total = listed.count()
     under_way = total - dead - harvested - enqueued
     return Reconciled(total, enqueued, under_way, dead, harvested)
