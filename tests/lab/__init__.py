@@ -1,0 +1,1 @@
+"""A consumer made for the tests: run models whose jobs do what a test asks for."""

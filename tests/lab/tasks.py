@@ -1,0 +1,353 @@
+"""Jobs that do what a test asks for. Each takes the run, its context, and the run's `args`."""
+
+import asyncio
+import ctypes
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.apps import apps
+from django.db import connections
+
+from runcontract import PermanentError, TransientError
+
+from . import errors
+
+TASKS: dict[str, Callable[..., Any]] = {}
+ASYNC_TASKS: dict[str, Callable[..., Any]] = {}
+HOOKS: dict[str, Callable[..., Any]] = {}
+KEPT: list[Any] = []
+"""What a job leaves in its process."""
+
+STEP = 0.02
+
+
+def task(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function a task of that name."""
+    TASKS[function.__name__] = function
+    return function
+
+
+def hook(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function something that `on_failed` may call."""
+    HOOKS[function.__name__] = function
+    return function
+
+
+def nap_for(seconds: float) -> None:
+    """Sleep in small steps, so that a signal is taken between two lines of Python."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(STEP)
+
+
+# Work that ends well
+
+
+@task
+def succeed(run: Any, ctx: Any) -> None:
+    """Nothing, at once."""
+
+
+@task
+def nap(run: Any, ctx: Any, n: float = 1) -> None:
+    nap_for(n)
+
+
+@task
+def nap_once(run: Any, ctx: Any, n: float = 1, until: int = 1) -> None:
+    """Long in the first `until` attempts, nothing in later ones."""
+    if ctx.attempt <= until:
+        nap_for(n)
+
+
+@task
+def echo(run: Any, ctx: Any, text: str = "") -> None:
+    """Leave `text` in the run's own column, to compare with what was sent."""
+    run.note = text
+    run.save(update_fields=["note"])
+
+
+@task
+def count_up(run: Any, ctx: Any, n: int = 10, pause: float = 0.05) -> None:
+    """Report progress, in the contract and in the run's own column."""
+    for done in range(1, n + 1):
+        nap_for(pause)
+        ctx.progress(done, n)
+        run.progress = done
+        run.save(update_fields=["progress"])
+
+
+@task
+def steps(run: Any, ctx: Any, names: list[str] | None = None, pause: float = 0.05) -> None:
+    """Timed steps, each with one count."""
+    for name in names or ["fetch", "store"]:
+        with ctx.step(name) as step:
+            nap_for(pause)
+            step.count(rows=3)
+
+
+@task
+def patient(run: Any, ctx: Any, n: float = 30) -> None:
+    """Ask the context, again and again, whether it may go on."""
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        ctx.check()
+        time.sleep(STEP)
+
+
+@task
+def see_order(run: Any, ctx: Any, pk: int | None = None) -> None:
+    """Need an order that the caller made in its transaction."""
+    order = apps.get_model("lab", "Order").objects.get(pk=pk or run.order_id)
+    run.note = order.name
+    run.save(update_fields=["note"])
+
+
+@task
+def make_order(run: Any, ctx: Any, name: str = "made", n: float = 0, kind: str = "") -> None:
+    """An effect in Postgres, on Django's connection; then a nap and perhaps an error."""
+    apps.get_model("lab", "Order").objects.create(name=name)
+    nap_for(n)
+    if kind:
+        raise errors.ERRORS[kind]()
+
+
+@task
+def enqueue_another(run: Any, ctx: Any, job_id: str = "another") -> None:
+    type(run).objects.enqueue(job_id=job_id)
+
+
+@task
+def sql(run: Any, ctx: Any, statement: str = "SELECT pg_sleep(1)") -> None:
+    """Wait in the database, where no Python runs."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(statement)
+
+
+@task
+def use_memory(run: Any, ctx: Any, megabytes: int = 50) -> None:
+    """Keep memory for good."""
+    KEPT.append(os.urandom(1024) * 1024 * megabytes)
+
+
+# Work that fails
+
+
+@task
+def fail(run: Any, ctx: Any, kind: str = "permanent", n: float = 0) -> None:
+    """Raise an error of errors.ERRORS, after a nap."""
+    nap_for(n)
+    raise errors.ERRORS[kind]()
+
+
+@task
+def fail_on(run: Any, ctx: Any, attempts: list[int], kind: str = "transient", n: float = 0) -> None:
+    """Nap, then raise in these attempts only."""
+    nap_for(n)
+    if ctx.attempt in attempts:
+        raise errors.ERRORS[kind]()
+
+
+@task
+def transient(run: Any, ctx: Any, message: str = "busy", retry_after: Any = None) -> None:
+    raise TransientError(message, retry_after=retry_after)
+
+
+@task
+def permanent(run: Any, ctx: Any, message: str = "no") -> None:
+    raise PermanentError(message)
+
+
+@task
+def raise_text(run: Any, ctx: Any, text: str = "", times: int = 1) -> None:
+    """A ValueError with this text, repeated."""
+    raise ValueError(text * times)
+
+
+# Work that hurts its process
+
+
+@task
+def suicide(run: Any, ctx: Any, number: int = signal.SIGKILL, attempts: list[int] | None = None):
+    """Send our own process a signal, in these attempts or in all."""
+    if attempts is None or ctx.attempt in attempts:
+        os.kill(os.getpid(), number)
+        nap_for(10)
+
+
+@task
+def segfault(run: Any, ctx: Any) -> None:
+    ctypes.string_at(0)
+
+
+@task
+def exit_code(run: Any, ctx: Any, code: int = 3) -> None:
+    os._exit(code)
+
+
+@task
+def abort(run: Any, ctx: Any) -> None:
+    os.abort()
+
+
+@task
+def spin(run: Any, ctx: Any, n: float = 1) -> None:
+    """Burn the processor in Python."""
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        pass
+
+
+@task
+def hold_gil(run: Any, ctx: Any, n: int = 5) -> None:
+    """Sleep in C without letting go of the GIL: no thread and no signal handler runs."""
+    end = time.monotonic() + n
+    usleep = ctypes.PyDLL(None).usleep
+    while (left := end - time.monotonic()) > 0:
+        usleep(int(min(left, 3600) * 1_000_000))
+
+
+@task
+def regex(run: Any, ctx: Any, length: int = 27) -> None:
+    """A pattern that backtracks for seconds; each letter doubles it."""
+    re.match(r"(a+)+$", "a" * length + "b")
+
+
+# Work that does not want to stop
+
+
+@task
+def stubborn(run: Any, ctx: Any, n: float = 60) -> None:
+    """Swallow whatever is raised into it."""
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.1)
+        except BaseException:
+            pass
+
+
+@task
+def deaf(run: Any, ctx: Any, n: float = 60) -> None:
+    """Ignore the signals of a stop."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    nap_for(n)
+
+
+@task
+def masked(run: Any, ctx: Any, n: float = 60) -> None:
+    """Block the signals of a stop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGALRM})
+    nap_for(n)
+
+
+@task
+def own_handlers(run: Any, ctx: Any) -> None:
+    """Change the handlers and end well: the next run must not suffer."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, lambda *_: None)
+
+
+@task
+def handler_raises(run: Any, ctx: Any, n: float = 60) -> None:
+    """A SIGTERM handler of its own that raises."""
+    signal.signal(signal.SIGTERM, lambda *_: errors.throw(RuntimeError("own handler")))
+    nap_for(n)
+
+
+@task
+def parent_of(run: Any, ctx: Any, n: float = 60) -> None:
+    """Wait for a sub-process, whose pid is left in the note."""
+    child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({n})"])
+    run.note = str(child.pid)
+    run.save(update_fields=["note"])
+    child.wait()
+
+
+# Work that misbehaves after its end
+
+
+@task
+def late_thread(run: Any, ctx: Any, n: float = 0.1) -> None:
+    """A thread that raises after the job has returned."""
+    threading.Timer(n, lambda: errors.throw(ValueError("from a late thread"))).start()
+
+
+@task
+def bad_finalizer(run: Any, ctx: Any) -> None:
+    """An object whose `__del__` raises."""
+    errors.Undeletable()
+
+
+@task
+def bad_log_handler(run: Any, ctx: Any) -> None:
+    """A log handler that raises whenever anybody logs; then an error."""
+    handler = errors.RaisingHandler()
+    logging.getLogger().addHandler(handler)
+    try:
+        raise ValueError("with a broken log handler")
+    finally:
+        threading.Timer(1, logging.getLogger().removeHandler, (handler,)).start()
+
+
+# Coroutines
+
+
+def async_task(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a coroutine function a task of AsyncRun."""
+    ASYNC_TASKS[function.__name__.removeprefix("async_")] = function
+    return function
+
+
+@async_task
+async def async_succeed(run: Any, ctx: Any) -> None:
+    await asyncio.sleep(0)
+
+
+@async_task
+async def async_nap(run: Any, ctx: Any, n: float = 1) -> None:
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        await asyncio.sleep(STEP)
+
+
+@async_task
+async def async_fail(run: Any, ctx: Any, kind: str = "permanent") -> None:
+    raise errors.ERRORS[kind]()
+
+
+# What on_failed does
+
+
+@hook
+def keep(run: Any, error: Any) -> None:
+    """Move the failure into a table of the consumer's."""
+    apps.get_model("lab", "Order").objects.create(name=f"failed {run.job_id}"[:100])
+
+
+@hook
+def broken(run: Any, error: Any) -> None:
+    raise RuntimeError("on_failed is broken")
+
+
+@hook
+def broken_sql(run: Any, error: Any) -> None:
+    """Poison the transaction."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT 1/0")
+
+
+@hook
+def endless(run: Any, error: Any) -> None:
+    """Wait in the database for longer than anybody has patience."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(600)")
