@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "django_rq",
     "runcontract",
     "tests.lab",
+    "demo_project.harvester",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

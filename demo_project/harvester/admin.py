@@ -8,7 +8,7 @@ from .models import DeadLetter, Harvest, HarvestRun, ReconcileRun, Source, retry
 
 
 @admin.register(Source)
-class SourceAdmin(admin.ModelAdmin[Source]):
+class SourceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """What the origin lists."""
 
     list_display = ["name", "version", "listed", "generation"]
@@ -17,7 +17,7 @@ class SourceAdmin(admin.ModelAdmin[Source]):
 
 
 @admin.register(Harvest)
-class HarvestAdmin(admin.ModelAdmin[Harvest]):
+class HarvestAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """What was harvested."""
 
     list_display = ["source", "version", "summary", "generation", "harvested_at"]
@@ -26,7 +26,7 @@ class HarvestAdmin(admin.ModelAdmin[Harvest]):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(admin.ModelAdmin[DeadLetter]):
+class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """What could not be harvested, and the one button for it."""
 
     list_display = ["source", "failure", "cause", "at", "picked_at"]
@@ -43,7 +43,7 @@ class DeadLetterAdmin(admin.ModelAdmin[DeadLetter]):
 
 
 @admin.register(HarvestRun)
-class HarvestRunAdmin(admin.ModelAdmin[HarvestRun]):
+class HarvestRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The journal of the harvests."""
 
     list_display = ["job_id", "state", "failure", "attempts", "queued_at", "finished_at"]
@@ -52,7 +52,7 @@ class HarvestRunAdmin(admin.ModelAdmin[HarvestRun]):
 
 
 @admin.register(ReconcileRun)
-class ReconcileRunAdmin(admin.ModelAdmin[ReconcileRun]):
+class ReconcileRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """The journal of the nightly looks."""
 
     list_display = ["job_id", "state", "failure", "queued_at", "finished_at"]

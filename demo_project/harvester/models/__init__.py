@@ -2,7 +2,7 @@
 
 from .catalogue import DeadLetter, Harvest, Source
 from .harvest import HarvestRun
-from .reconcile import ReconcileRun, ask_again, reconcile, retry_dead_letters
+from .reconcile import ReconcileRun, reconcile, retry_dead_letters
 
 __all__ = [
     "DeadLetter",
@@ -10,7 +10,6 @@ __all__ = [
     "HarvestRun",
     "ReconcileRun",
     "Source",
-    "ask_again",
     "reconcile",
     "retry_dead_letters",
 ]
