@@ -8,7 +8,7 @@ import os
 
 from django.apps import apps
 
-from runcontract.scheduler.schedules import schedule
+from runcontract.scheduler import schedule
 
 for entry in json.loads(os.environ.get("RUNCONTRACT_TEST_SCHEDULES", "[]")):
     model = apps.get_model("lab", entry.pop("model"))

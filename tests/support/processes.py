@@ -75,11 +75,11 @@ class Command:
         self.wait_for(READY, timeout)
         return self
 
-    def signal(self, number: int) -> None:
+    def send(self, number: int) -> None:
         """To the process alone."""
         self.process.send_signal(number)
 
-    def signal_group(self, number: int) -> None:
+    def send_to_group(self, number: int) -> None:
         """To the whole process group, as Ctrl-C or a container's stop may do."""
         os.killpg(self.pid, number)
 
@@ -107,7 +107,7 @@ class Command:
     def stop(self, *, number: int = signal.SIGTERM, timeout: float = 30, code: int = 0) -> None:
         """Stop it as an operator would; exit code and log must be good and no child left."""
         left = descendants_of(self.pid)
-        self.signal(number)
+        self.send(number)
         ended = self.wait(timeout)
         assert ended == code, f"{self} ended with {ended}.\n{self.log}"
         assert_no_traceback(self)

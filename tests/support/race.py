@@ -27,29 +27,36 @@ def race(
     barrier = threading.Barrier(len(callables))
     outcomes = [Outcome() for _ in callables]
 
-    def runner(index: int, racer: Callable[[], Any]) -> None:
+    def runner(outcome: Outcome, racer: Callable[[], Any]) -> None:
         try:
-            for alias in using:
-                connections[alias].ensure_connection()
-            barrier.wait(timeout)
-            outcomes[index].value = racer()
+            _meet(barrier, using, timeout)
+            outcome.value = racer()
         except BaseException as error:
-            outcomes[index].error = error
-            barrier.abort() if barrier.n_waiting else None
+            outcome.error = error
         finally:
             connections.close_all()
 
     threads = [
-        threading.Thread(target=runner, args=pair, name=f"racer-{pair[0]}", daemon=True)
-        for pair in enumerate(callables)
+        threading.Thread(target=runner, args=pair, daemon=True)
+        for pair in zip(outcomes, callables, strict=True)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout)
-    late = [thread.name for thread in threads if thread.is_alive()]
-    assert not late, f"Still running after {timeout} s: {', '.join(late)}"
+    late = sum(thread.is_alive() for thread in threads)
+    assert not late, f"{late} of {len(threads)} are still running after {timeout} s"
     return outcomes
+
+
+def _meet(barrier: threading.Barrier, using: Sequence[str], timeout: float) -> None:
+    try:
+        for alias in using:
+            connections[alias].ensure_connection()
+    except BaseException:
+        barrier.abort()  # nobody waits for one who does not come
+        raise
+    barrier.wait(timeout)
 
 
 def values(outcomes: list[Outcome]) -> list[Any]:
