@@ -70,6 +70,7 @@ def _get(path: str) -> bytes:
         with _opener.open(url, timeout=PATIENCE) as response:
             body: bytes = response.read(LARGEST)
     except HTTPError as error:
+        error.close()
         said = f"{url} answered {error.code} {error.reason}"
         if error.code in AGAIN_LATER:
             raise TransientError(said, retry_after=error.headers.get("Retry-After")) from error

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from demo_project.origin import Act, Character, Origin
 
@@ -29,7 +29,7 @@ def serving(origin: Origin) -> Iterator[Origin]:
 
 
 @pytest.fixture
-def origin(settings: SettingsWrapper) -> Iterator[Origin]:
+def origin(settings: Settings) -> Iterator[Origin]:
     origin = Origin(("127.0.0.1", 0), 1, {name: metadata(name) for name in ("a", "b", "c")})
     origin.characters = dict.fromkeys(origin.catalogue, Character())
     settings.ORIGIN_URL = f"http://127.0.0.1:{origin.server_port}"

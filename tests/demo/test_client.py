@@ -1,7 +1,7 @@
 """Each way in which an origin fails, said in runcontract's words."""
 
 import pytest
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from demo_project.harvester import client
 from demo_project.harvester.client import Metadata, fetch_index, fetch_metadata
@@ -37,7 +37,7 @@ def test_what_may_pass_is_transient(
         fetch_metadata("a")
 
 
-def test_origin_that_is_not_there_is_transient(settings: SettingsWrapper) -> None:
+def test_origin_that_is_not_there_is_transient(settings: Settings) -> None:
     settings.ORIGIN_URL = "http://127.0.0.1:9"
     with pytest.raises(TransientError, match="refused"):
         fetch_index()

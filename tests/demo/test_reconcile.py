@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from demo_project.harvester.models import (
     DeadLetter,
@@ -166,7 +166,7 @@ def test_commands_print_one_line(origin: Origin, capsys: pytest.CaptureFixture[s
     )
 
 
-def test_reconcile_without_an_origin_says_so(settings: SettingsWrapper) -> None:
+def test_reconcile_without_an_origin_says_so(settings: Settings) -> None:
     settings.ORIGIN_URL = "http://127.0.0.1:9"
     with pytest.raises(CommandError, match="origin's index cannot be read"):
         call_command("reconcile")
