@@ -75,12 +75,14 @@ class Server(ABC):
         """Start it, on the data that is there, and wait until it answers."""
         if self.running:
             return self
-        end = time.monotonic() + timeout
         arguments = self._arguments()
-        while time.monotonic() < end:
+        end = time.monotonic() + timeout
+        while True:
             self.process = self._spawn(arguments)
             if self._wait_until_ready(end):
                 return self
+            if time.monotonic() > end:
+                break
             # After a crash the old server's children hold its files for a moment.
             time.sleep(0.2)
         self.stop()
@@ -170,7 +172,7 @@ def identity() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _die_with(parent: int, number: int) -> None:
+def _die_with(parent: int, number: int) -> None:  # pragma: no cover - between fork and exec
     """In the new process: be stopped when `parent` dies (Linux)."""
     if _LIBC is None:
         return

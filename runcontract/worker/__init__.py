@@ -1,0 +1,1 @@
+"""`runworker`: one supervisor that keeps the pulse, and children that perform."""

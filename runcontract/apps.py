@@ -1,0 +1,13 @@
+"""The app's configuration."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class RunContractConfig(AppConfig):
+    """Registers the system checks."""
+
+    name = "runcontract"
+    verbose_name = "Runs"
+    default_auto_field = "django.db.models.BigAutoField"

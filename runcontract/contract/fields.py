@@ -1,0 +1,27 @@
+"""The names of the columns that belong to the contract; every other one is the consumer's own."""
+
+from __future__ import annotations
+
+RUN_FIELDS = (
+    "job_id",
+    "lock_key",
+    "lane",
+    "state",
+    "failure",
+    "lease",
+    "worker",
+    "heartbeat_at",
+    "last_error",
+    "fingerprint",
+    "stats",
+    "rerun_requested",
+    "cancel_requested",
+    "queued_at",
+    "dispatched_at",
+    "started_at",
+    "finished_at",
+    "held_until",
+    "released_at",
+)
+RETRY_FIELDS = ("attempts", "next_retry_at")
+CONTRACT_FIELDS = frozenset(RUN_FIELDS + RETRY_FIELDS)

@@ -1,0 +1,32 @@
+"""The consumer's own code inside a transaction of ours: bounded, and unable to stop it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.db import transaction
+
+from ..contract.errors import RunError, describe
+from ..conf import settings
+from .database import execute
+
+logger = logging.getLogger("runcontract.hooks")
+
+STATEMENT_MS = "10000"
+"""No statement of `on_failed` may hold up the settling transaction longer than this."""
+
+HOOK_LEFT_OUT = {"on_failed": "not called: it broke the settling transaction each time before"}
+
+
+def call_on_failed(alias: str, run: Any, error: RunError) -> dict[str, Any]:
+    """Run `on_failed(error)` in a savepoint. What it raises is returned, to be stored."""
+    execute(alias, "SELECT set_config('statement_timeout', %s, true)", [STATEMENT_MS])
+    try:
+        with transaction.atomic(using=alias):
+            run.on_failed(error)
+    except BaseException as problem:
+        told = describe(problem, attempt=error.attempt, redact=settings().redact)
+        logger.error("on_failed of %s %s raised %s.", run._meta.label, run.pk, told.type)
+        return {"on_failed": f"{told.type}: {told.message}"[:2000]}
+    return {}

@@ -1,0 +1,179 @@
+"""What is done with a lane: send, take, look at its head; and how a server's loss is noticed."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+
+from ..exceptions import TransportUnavailable
+from .connection import BLOCK, PATIENT, QUICK, breaker_of, client, lanes, server_of
+
+logger = logging.getLogger("runcontract.transport")
+
+CHUNK = 1000
+EPOCH = "runcontract:epoch"
+EPOCH_TTL = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message: an address for a lane, and the hint that its job_id is held."""
+
+    lane: str
+    address: str
+    hint: str | None = None
+    hold: timedelta | None = None
+
+
+def key_of(lane: str) -> str:
+    """The Redis key of a lane, which is RQ's own for a queue of that name."""
+    return f"rq:queue:{lane}"
+
+
+def hint_key(label: str, job_id: str) -> str:
+    """The key that says that a job_id is probably held."""
+    return f"runcontract:held:{label}:{job_id}"
+
+
+def send(parcels: Iterable[Parcel], *, patience: float = QUICK) -> None:
+    """Hand messages over, in their order. Raises TransportUnavailable; then some may be there."""
+    by_server: dict[str, list[Parcel]] = defaultdict(list)
+    for parcel in parcels:
+        by_server[server_of(parcel.lane)].append(parcel)
+    for waiting in by_server.values():
+        first = waiting[0].lane
+        connection = client(first, patience=patience)
+        for chunk in _chunks(waiting):
+            with breaker_of(first).guard(), connection.pipeline(transaction=False) as pipe:
+                _fill(pipe, chunk)
+                pipe.execute()
+
+
+def _chunks(parcels: list[Parcel]) -> Iterable[Sequence[Parcel]]:
+    return (parcels[start : start + CHUNK] for start in range(0, len(parcels), CHUNK))
+
+
+def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> None:
+    by_lane: dict[str, list[str]] = defaultdict(list)
+    for parcel in chunk:
+        by_lane[parcel.lane].append(parcel.address)
+        if parcel.hint and parcel.hold:
+            pipe.set(parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000)))
+    for lane, addresses in by_lane.items():
+        pipe.rpush(key_of(lane), *addresses)
+
+
+def take(names: Sequence[str], *, block: bool) -> tuple[str, bytes] | None:
+    """Pop the next message of the first lane that has one; None if none came in time.
+
+    One command, no intermediate list, no acknowledgement: what a crash loses is found by the
+    sweep. Raises TransportUnavailable.
+    """
+    first = names[0]
+    connection = client(first, patience=PATIENT)
+    with breaker_of(first).guard():
+        if block:
+            popped = connection.blpop([key_of(name) for name in names], timeout=BLOCK)
+            return (_lane(popped[0]), popped[1]) if popped else None
+        for name in names:
+            message = connection.lpop(key_of(name))
+            if message is not None:
+                return name, message
+    return None
+
+
+def _lane(key: bytes) -> str:
+    return key.decode().removeprefix("rq:queue:")
+
+
+def put_back(lane: str, message: bytes) -> None:
+    """Put a message that was taken too late back at the head of its lane, if Redis is there."""
+    with breaker_of(lane).guard():
+        client(lane).lpush(key_of(lane), message)
+
+
+def head(lane: str) -> bytes | None:
+    """The oldest message of a lane, left where it is. Raises TransportUnavailable."""
+    with breaker_of(lane).guard():
+        try:
+            return client(lane).lindex(key_of(lane), 0)
+        except redis.ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            drop_broken_lane(lane)
+            return None
+
+
+def length(lane: str) -> int:
+    """How many messages wait in a lane. Raises TransportUnavailable."""
+    with breaker_of(lane).guard():
+        return int(client(lane).llen(key_of(lane)))
+
+
+def drop_broken_lane(lane: str) -> None:
+    """Delete a lane's key that is not a list: it can carry nothing until it is gone."""
+    connection = client(lane)
+    if connection.type(key_of(lane)) not in (b"list", b"none"):
+        connection.delete(key_of(lane))
+        logger.warning("The key of lane %s was not a list; it was deleted.", lane)
+
+
+def hint(lane: str, key: str) -> bool:
+    """Whether Redis believes that a job_id is held. Raises TransportUnavailable."""
+    with breaker_of(lane).guard():
+        return bool(client(lane).exists(key))
+
+
+def epoch(lane: str) -> str | None:
+    """The memory that a lane's server has had without a break; None if it has none of ours.
+
+    The server's run_id is part of it, so that a restart or a failover is another epoch.
+    Raises TransportUnavailable.
+    """
+    with breaker_of(lane).guard():
+        connection = client(lane)
+        stored = connection.getex(EPOCH, ex=EPOCH_TTL)
+        if stored is None:
+            return None
+        return f"{stored.decode()}@{connection.info('server').get('run_id', '')}"
+
+
+def start_epoch(lane: str) -> str:
+    """Begin a new epoch and return it. Raises TransportUnavailable."""
+    with breaker_of(lane).guard():
+        connection = client(lane)
+        name = uuid.uuid4().hex
+        connection.set(EPOCH, name, ex=EPOCH_TTL)
+        return f"{name}@{connection.info('server').get('run_id', '')}"
+
+
+def workers_on(lane: str) -> int:
+    """How many workers listen to a lane, as RQ's registry has them. Raises TransportUnavailable."""
+    with breaker_of(lane).guard():
+        return int(client(lane).scard(f"rq:workers:{lane}"))
+
+
+def one_lane_per_server() -> list[str]:
+    """A lane for each server, the first that RQ_QUEUES names."""
+    return list({server_of(lane): lane for lane in reversed(lanes())}.values())[::-1]
+
+
+def eviction_warning(lane: str) -> str | None:
+    """A sentence if the lane's server may evict keys; None if not, or if it does not say."""
+    try:
+        with breaker_of(lane).guard():
+            policy = client(lane, patience=2.0).info("memory").get("maxmemory_policy")
+    except TransportUnavailable:
+        return None
+    if policy in (None, "noeviction"):
+        return None
+    return (
+        f"Redis may evict keys (maxmemory-policy {policy}), messages among them; the sweep finds "
+        "their runs again, but set noeviction."
+    )

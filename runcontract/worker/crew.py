@@ -1,0 +1,172 @@
+"""The children as their supervisor sees them: forked, listened to, told, killed, replaced."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from django.db import connections
+
+from .burial import Obituary
+from .child import ChildOptions, live, worker_name
+from .clock import now
+from .interrupts import NEWS
+from .reports import Hold, LineReader, Order, Phase, Report, encode_order, tell
+
+logger = logging.getLogger("runcontract.worker")
+
+
+@dataclass
+class Member:
+    """One child."""
+
+    pid: int
+    name: str
+    reader: LineReader
+    orders: int
+    born: float
+    obituaries: Sequence[Obituary] = ()
+    phase: Phase = Phase.IDLE
+    hold: Hold | None = None
+    since: float = 0.0
+    """When the claim that it holds was reported."""
+    deadline: float | None = None
+    ready: bool = False
+    told: Order | None = None
+    reason: str = ""
+    """Why it was told to give its run up."""
+    kill_at: float | None = None
+    status: int | None = None
+    worked: bool = field(default=False)
+
+    @property
+    def performs(self) -> bool:
+        """Whether consumer code may be at work in it."""
+        return self.phase in (Phase.PERFORMING, Phase.PAUSING)
+
+    def listen(self) -> None:
+        """Take in its reports."""
+        for line in self.reader.lines():
+            self._take_in(Report.parse(line))
+
+    def _take_in(self, report: Report) -> None:
+        self.ready = True
+        if report.hold != self.hold:
+            self.since, self.told, self.kill_at, self.reason = now(), None, None, ""
+        if report.phase is Phase.SETTLING:
+            self.kill_at = None
+        self.phase, self.hold = report.phase, report.hold
+        self.worked = self.worked or report.hold is not None
+        self.deadline = None if report.timeout is None else now() + report.timeout
+
+    def order(self, order: Order, *, grace: float, reason: str = "") -> None:
+        """Tell it what to do with its run; it is killed if it has not done it within the grace."""
+        if self.hold is None:
+            return
+        self.told, self.reason, self.kill_at = order, reason, now() + grace
+        tell(self.orders, encode_order(order, self.hold))
+        self.signal(NEWS)
+
+    def signal(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def kill(self) -> None:
+        """End it and every process that its job has started."""
+        for target in (os.killpg, os.kill):
+            try:
+                target(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+    def close(self) -> None:
+        os.close(self.reader.descriptor)
+        os.close(self.orders)
+
+
+class Crew:
+    """All children of one supervisor."""
+
+    def __init__(self, options: ChildOptions) -> None:
+        self.options = options
+        self.members: list[Member] = []
+
+    def fork(self, obituaries: Sequence[Obituary] = (), *, only_bury: bool = False) -> Member:
+        """A new child. No database connection is open while it is forked.
+
+        Signals wait until the child has its own handlers.
+        """
+        connections.close_all()
+        report_in, report_out = os.pipe()
+        order_in, order_out = os.pipe()
+        parent, nonce = os.getpid(), uuid.uuid4().hex[:8]
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        gc.freeze()
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            self._close_inherited([report_in, order_out])
+            live(
+                self.options,
+                worker_name(os.getpid(), nonce),
+                parent,
+                report_out,
+                order_in,
+                obituaries,
+                only_bury=only_bury,
+            )
+        with suppress(OSError):
+            os.setpgid(pid, pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        os.close(report_out)
+        os.close(order_in)
+        name = worker_name(pid, nonce)
+        member = Member(pid, name, LineReader(report_in), order_out, now(), obituaries)
+        self.members.append(member)
+        return member
+
+    def _close_inherited(self, own: Sequence[int]) -> None:
+        for descriptor in own:
+            os.close(descriptor)
+        for member in self.members:
+            member.close()
+
+    def listen(self) -> None:
+        for member in self.members:
+            member.listen()
+
+    def dead(self) -> list[Member]:
+        """Those that have ended; their process groups are killed, their last words taken in."""
+        ended = []
+        for member in list(self.members):
+            if self._has_ended(member):
+                member.kill()
+                _, status = os.waitpid(member.pid, 0)
+                member.status = status
+                member.listen()
+                member.close()
+                self.members.remove(member)
+                ended.append(member)
+        return ended
+
+    @staticmethod
+    def _has_ended(member: Member) -> bool:
+        """Seen but not yet waited for, so that its pid cannot belong to anybody else."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, member.pid, flags) is not None
+
+
+def cause_of_death(status: int) -> str:
+    """The words for a wait status."""
+    if os.WIFSIGNALED(status):
+        return f"worker died (signal {os.WTERMSIG(status)})"
+    return f"worker died (exit code {os.waitstatus_to_exitcode(status)})"

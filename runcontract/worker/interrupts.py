@@ -1,0 +1,123 @@
+"""How a child is told to stop taking, and how a running perform is interrupted.
+
+Signals only carry the news; the order itself comes over a pipe and names the run and its lease,
+so a late one never hits the next run. Nothing is raised outside the window in which perform runs:
+not in our own statements, not in our own Redis commands.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ..exceptions import Interrupted, RunCancelled, RunInterrupted, RunTimedOut
+from .reports import Hold, LineReader, Order, parse_order
+
+RAISED: dict[Order, type[Interrupted]] = {
+    Order.CANCEL: RunCancelled,
+    Order.TIMEOUT: RunTimedOut,
+    Order.GIVE_UP: RunInterrupted,
+}
+NEWS = signal.SIGUSR1
+"""The signal that says that an order waits in the pipe."""
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_HARMLESS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+SLICE = 0.1
+
+
+class Interrupts:
+    """The signal handlers of a child. One per process, made in its main thread."""
+
+    def __init__(self, orders: int) -> None:
+        self.stopping = False
+        """Take nothing more; what runs may finish."""
+        self._reader = LineReader(orders)
+        self._orders: dict[Hold, Order] = {}
+        self._window: Hold | None = None
+        self._task: tuple[AbstractEventLoop, Task[Any]] | None = None
+
+    def install(self) -> None:
+        """Set the handlers, again after each run: a job may have replaced or blocked them."""
+        for number in _STOPS:
+            signal.signal(number, self._on_stop)
+        signal.signal(NEWS, self._on_news)
+        for number in _HARMLESS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_STOPS, NEWS})
+
+    def _on_stop(self, signum: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        self._on_news(signum, frame)
+
+    def _on_news(self, signum: int, frame: FrameType | None) -> None:
+        self._read()
+        self._interrupt()
+
+    def _read(self) -> None:
+        for line in self._reader.lines():
+            order, hold = parse_order(line)
+            self._orders[hold] = order
+
+    def _interrupt(self) -> None:
+        hold = self._window
+        order = self._orders.get(hold) if hold else None
+        if order is None:
+            return
+        if self._task is not None:
+            loop, task = self._task
+            loop.call_soon_threadsafe(task.cancel)
+            return
+        self._window = None
+        raise RAISED[order]
+
+    def order_for(self, hold: Hold) -> Order | None:
+        """What the supervisor has ordered for this run, if anything."""
+        self._read()
+        return self._orders.get(hold)
+
+    def raise_for(self, hold: Hold) -> None:
+        """Raise what was ordered for this run; for code that no signal can reach."""
+        order = self._orders.get(hold)
+        if order is None:
+            return
+        if threading.current_thread() is threading.main_thread():
+            self._window = None
+        raise RAISED[order]
+
+    @contextmanager
+    def window(self, hold: Hold) -> Iterator[None]:
+        """While open, an order for this run is raised inside the main thread."""
+        self._orders = {kept: order for kept, order in self._orders.items() if kept == hold}
+        self._window = hold
+        try:
+            self._on_news(0, None)
+            yield
+        finally:
+            self._window = self._task = None
+
+    def watch_task(self, loop: AbstractEventLoop, task: Task[Any]) -> None:
+        """From now on an order cancels this task instead, so that a coroutine sees it."""
+        self._task = (loop, task)
+        self._interrupt()
+
+    def pause(self, hold: Hold, seconds: float) -> float:
+        """Wait; returns the seconds that were left when a stop or an order ended it early."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.stopping or self.order_for(hold) is not None:
+                return left
+            time.sleep(min(SLICE, left))
+        return 0.0
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait while nobody wants this child to stop; False if somebody does."""
+        end = time.monotonic() + seconds
+        while not self.stopping and (left := end - time.monotonic()) > 0:
+            time.sleep(min(SLICE, left))
+        return not self.stopping
