@@ -94,16 +94,16 @@ def installed(limit: int | None = None) -> dict[str, dict[str, Any]]:
     """Metadata by canonical name of what this interpreter finds, at most `limit` of them."""
     found: dict[str, dict[str, Any]] = {}
     for distribution in importlib.metadata.distributions():
-        meta = distribution.metadata
-        name = meta.get("Name")
-        if not name or canonical(name) in found:
+        told = distribution.metadata.json
+        name = canonical(str(told.get("name", "")))
+        if not name or name in found:
             continue
-        found[canonical(name)] = {
-            "name": canonical(name),
+        found[name] = {
+            "name": name,
             "version": distribution.version,
-            "summary": meta.get("Summary") or "",
-            "license": meta.get("License-Expression") or (meta.get("License") or "")[:200],
-            "requires_python": meta.get("Requires-Python") or "",
+            "summary": told.get("summary", ""),
+            "license": told.get("license_expression", str(told.get("license", ""))[:200]),
+            "requires_python": told.get("requires_python", ""),
             "requires_dist": distribution.requires or [],
         }
     return dict(sorted(found.items())[:limit])

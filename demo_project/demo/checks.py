@@ -13,9 +13,9 @@ from django.db.models import Count, F
 
 from demo_project.harvester.models import DeadLetter, Harvest, Source
 from demo_project.origin import installed
+from runcontract.registry import run_models
 
 from . import witness
-from .counts import run_models
 
 PATIENCE = 10.0
 """Seconds that a worker may need to drop the messages of runs that have ended."""

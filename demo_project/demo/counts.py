@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.apps import apps
 from django.db import connection
 from django.db.models import Count, IntegerField, Q, Sum
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
-from runcontract.models import RunContract
+from django.db.models.functions import Cast, Now
+from runcontract.models import RetryContract, RunContract
+from runcontract.registry import run_models
 
 from demo_project.harvester.models import DeadLetter
 
@@ -59,11 +58,6 @@ class Snapshot:
         return sum(each.active for each in self.runs)
 
 
-def run_models() -> Iterator[type[RunContract]]:
-    """Every consumer's run model."""
-    return (model for model in apps.get_models() if issubclass(model, RunContract))
-
-
 def database_time() -> datetime:
     """The clock by which runs are dated."""
     with connection.cursor() as cursor:
@@ -75,9 +69,7 @@ def database_time() -> datetime:
 def count(model: type[RunContract], since: datetime) -> Counts:
     """Where this model's runs are."""
     queued = Q(state="queued")
-    later = Q(pk=None)
-    if any(field.name == "next_retry_at" for field in model._meta.fields):
-        later = Q(next_retry_at__gt=database_time())
+    later = Q(next_retry_at__gt=Now()) if issubclass(model, RetryContract) else Q(pk=None)
     told: dict[str, Any] = model.objects.filter(
         Q(finished_at=None) | Q(finished_at__gte=since)
     ).aggregate(

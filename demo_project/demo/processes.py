@@ -47,6 +47,14 @@ class Service(Protocol):
         """None while it runs; -9 when signal 9 ended it."""
 
 
+def children(pid: int) -> list[int]:
+    """The processes that this one has started; none where the kernel does not tell."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 class Program:
     """A child process of ours with a log file. It dies with us, by SIGKILL on Linux."""
 

@@ -17,7 +17,7 @@ from demo_project.harvester.models import DeadLetter
 
 from .checks import Check
 from .counts import Snapshot
-from .processes import Kept
+from .processes import Kept, children
 
 PLAIN_EVERY = 5.0
 """Seconds between two plain lines."""
@@ -58,7 +58,8 @@ class Progress:
 
     def say(self, news: str) -> None:
         """One line that stays."""
-        self.console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {escape(news)}", highlight=False)
+        line = f"[dim]{time.strftime('%H:%M:%S')}[/] {escape(news)}"
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     def show(self, snapshot: Snapshot, kept: Iterable[Kept], footer: str) -> None:
         """The newest figures."""
@@ -72,7 +73,8 @@ class Progress:
 
 def table(snapshot: Snapshot) -> Table:
     """A line for each run model."""
-    drawn = Table("runs", box=None, header_style="bold", padding=(0, 2))
+    drawn = Table(box=None, header_style="bold", padding=(0, 2), caption_justify="left")
+    drawn.add_column("runs", no_wrap=True)
     for column in COLUMNS:
         drawn.add_column("lost workers" if column == "lost" else column, justify="right")
     for each in snapshot.runs:
@@ -85,13 +87,16 @@ def table(snapshot: Snapshot) -> Table:
 
 def processes(kept: Iterable[Kept]) -> Text:
     """Each process with its pid, to be killed by whoever likes to."""
-    parts = []
-    for each in kept:
-        alive = each.service.returncode is None
-        state = f"{each.service.pid}" if alive else "dead"
-        again = f" (restarted {each.restarts}x)" if each.restarts else ""
-        parts.append(f"{each.service.name} {state}{again}")
-    return Text("pids: " + ", ".join(parts), style="dim")
+    return Text("pids: " + ", ".join(map(_process, kept)), style="dim")
+
+
+def _process(kept: Kept) -> str:
+    pid = kept.service.pid
+    again = f", started {kept.restarts + 1} times" if kept.restarts else ""
+    if pid is None or kept.service.returncode is not None:
+        return f"{kept.service.name} is dead{again}"
+    below = children(pid) if kept.service.name == "worker" else []
+    return f"{kept.service.name} {pid}{' > ' if below else ''}{' '.join(map(str, below))}{again}"
 
 
 def plain(snapshot: Snapshot) -> str:
@@ -114,6 +119,7 @@ def summary(console: Console, snapshot: Snapshot, found: Iterable[Check]) -> Non
 def dead_letters() -> Table:
     """The open ones, each with its cause."""
     drawn = Table("dead letter", "failure", "cause", box=None, header_style="bold", padding=(0, 2))
+    drawn.columns[0].no_wrap = True
     for letter in DeadLetter.objects.filter(picked_at=None).order_by("source__name"):
         drawn.add_row(letter.source.name, letter.failure, escape(letter.cause))
     return drawn

@@ -21,7 +21,7 @@ from django.db import DatabaseError, connection
 from django.urls import reverse
 from rich.console import Console
 
-from demo_project.state import CHECKOUT
+from demo_project.state import CHECKOUT, directory
 
 from . import checks, witness
 from .counts import Meter, Snapshot, database_time
@@ -51,7 +51,7 @@ class Options:
 
 def play(options: Options, console: Console) -> int:
     """The whole demo; its exit code."""
-    with only_one(settings.STATE_DIR), Progress(console) as progress:
+    with only_one(directory()), Progress(console) as progress:
         stage = Stage(options, progress)
         with stopped_by_signals(stage.keeper):
             try:
@@ -70,7 +70,7 @@ class Stage:
     def __init__(self, options: Options, progress: Progress) -> None:
         self.options, self.progress = options, progress
         self.keeper = Keeper(say=progress.say)
-        self.state: Path = settings.STATE_DIR
+        self.state: Path = directory()
         self.env = dict(os.environ, PYTHONUNBUFFERED="1")
         self.footer = ""
         self.meter: Meter
@@ -78,6 +78,7 @@ class Stage:
 
     def open(self) -> None:
         """Start everything and ask for the harvests."""
+        self.progress.say(f"starting; data and logs are in {self.state}")
         for server in embedded(self.state):
             self.keeper.add(server)
         call_command("migrate", verbosity=0, interactive=False)

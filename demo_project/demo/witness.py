@@ -5,9 +5,12 @@ It is no part of the contract: with it the demo counts, independently, what runc
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import connection
 
-from .counts import run_models
+from runcontract.registry import run_models
+
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS demo_witness (
@@ -51,7 +54,7 @@ def succeeded_twice() -> list[str]:
         return [f"{table} {key}" for table, key in cursor.fetchall()]
 
 
-def arrivals(table: str, since: object) -> int:
+def arrivals(table: str, since: datetime) -> int:
     """How often a run of this table arrived at `succeeded` since then."""
     with connection.cursor() as cursor:
         cursor.execute(SEEN, [table, since])

@@ -65,18 +65,17 @@ def fetch_metadata(name: str) -> bytes:
 
 def _get(path: str) -> bytes:
     """The body at this path. Raises TransientError when it is worth asking again."""
-    url = settings.ORIGIN_URL + path
     try:
-        with _opener.open(url, timeout=PATIENCE) as response:
+        with _opener.open(settings.ORIGIN_URL + path, timeout=PATIENCE) as response:
             body: bytes = response.read(LARGEST)
     except HTTPError as error:
         error.close()
-        said = f"{url} answered {error.code} {error.reason}"
+        said = f"{path}: the origin answered {error.code} {error.reason}"
         if error.code in AGAIN_LATER:
             raise TransientError(said, retry_after=error.headers.get("Retry-After")) from error
         raise PermanentError(said) from error
     except (OSError, HTTPException) as error:
-        raise TransientError(f"{url}: {type(error).__name__}: {error}") from error
+        raise TransientError(f"{path}: {type(error).__name__}: {error}") from error
     return body
 
 

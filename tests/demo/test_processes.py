@@ -124,7 +124,7 @@ def test_kill_of_the_keeper_leaves_no_process(tmp_path: Path) -> None:
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
     )
     try:
-        pids = eventually(lambda: (two := children_of(parent.pid)) and len(two) == 2 and two)
+        pids = eventually(lambda: two if len(two := children_of(parent.pid)) == 2 else [])
     finally:
         parent.kill()
         parent.wait(10)

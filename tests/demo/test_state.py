@@ -1,5 +1,6 @@
 """Where the demo keeps things."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_checkout_too_deep_for_sockets_gets_a_place_in_the_temp_folder(
     deep.mkdir()
     monkeypatch.delenv("STATE_DIR", raising=False)
     monkeypatch.setattr(state, "CHECKOUT", deep)
-    monkeypatch.setattr(state.tempfile, "gettempdir", lambda: str(tmp_path / "t"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
     assert state.directory().parent == tmp_path / "t"
 
 

@@ -9,6 +9,9 @@ from rich.console import Console
 from demo_project.demo.stage import Options, play
 from runcontract import RunContractError
 
+WIDTH = 120
+"""Characters of a line where no terminal says how many."""
+
 
 class Command(BaseCommand):
     """Run everything: servers, origin, web, scheduler and worker."""
@@ -31,7 +34,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         chosen = {name: options[name] for name in Options.__dataclass_fields__}
         try:
-            code = play(Options(**chosen), Console())
+            code = play(Options(**chosen), _console())
         except RunContractError as error:
             raise CommandError(str(error)) from error
         sys.exit(code)
+
+
+def _console() -> Console:
+    """The terminal, or a stream of lines long enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
