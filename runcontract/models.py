@@ -59,17 +59,17 @@ class RunManager(models.Manager[R], Generic[R]):
 class RunContract(models.Model):
     """Inherit this for a run table of your own, and its Meta with it:
 
-        class CurationRun(RunContract):
-            class Meta(RunContract.Meta):
-                db_table = "curation_runs"
+    class CurationRun(RunContract):
+        class Meta(RunContract.Meta):
+            db_table = "curation_runs"
 
-            def perform(self, ctx): ...
+        def perform(self, ctx): ...
     """
 
     policy: ClassVar[RunPolicy] = RunPolicy()
 
     job_id = models.CharField(max_length=255, default=new_job_id, editable=False)
-    lock_key = models.CharField(max_length=255, null=True, default=None, editable=False)  # noqa: DJ001
+    lock_key = models.CharField(max_length=255, null=True, default=None, editable=False)
     lane = models.CharField(max_length=100, default="default", editable=False)
     state = models.CharField(
         max_length=16,
@@ -109,6 +109,18 @@ class RunContract(models.Model):
     def __str__(self) -> str:
         return f"{self._meta.label} {self.job_id}"
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the consumer's own columns; the contract's are written by transitions only.
+
+        An existing row is never inserted again: if it was deleted meanwhile, this raises
+        DatabaseError as `save(update_fields=…)` does.
+        """
+        if not self._state.adding and not kwargs.get("force_insert"):
+            kwargs["update_fields"] = self._own_columns(kwargs.get("update_fields"))
+            if not kwargs["update_fields"]:
+                return
+        super().save(*args, **kwargs)
+
     def perform(self, ctx: Any) -> None:
         """The consumer's work. Returning is success, raising is failure."""
         raise NotImplementedError(f"{self._meta.label} has no perform(self, ctx).")
@@ -123,18 +135,6 @@ class RunContract(models.Model):
     def cancel(self) -> str:
         """`cancelled` at once if queued, `asked` if running, otherwise `ended` or `gone`."""
         return cancel(self)
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save the consumer's own columns; the contract's are written by transitions only.
-
-        An existing row is never inserted again: if it was deleted meanwhile, this raises
-        DatabaseError as `save(update_fields=…)` does.
-        """
-        if not self._state.adding and not kwargs.get("force_insert"):
-            kwargs["update_fields"] = self._own_columns(kwargs.get("update_fields"))
-            if not kwargs["update_fields"]:
-                return
-        super().save(*args, **kwargs)
 
     def _own_columns(self, wanted: Collection[str] | None) -> list[str]:
         deferred = self.get_deferred_fields()

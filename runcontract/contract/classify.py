@@ -8,7 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Verdict:
-    """`transient`: run again. `retry_after`: what the other side asked for, as it said it."""
-
     transient: bool
     retry_after: Any = None
+
+
+def classify(exc, own=None):
+    from ..exceptions import PermanentError
+
+    return Verdict(not isinstance(exc, (PermanentError, TypeError)))

@@ -55,9 +55,7 @@ def contract_constraints() -> list[models.BaseConstraint]:
             ~_IS_ACTIVE
             | Q(finished_at__isnull=True, held_until__isnull=True, released_at__isnull=True),
         ),
-        _check(
-            "terminal", ~_IS_TERMINAL | Q(finished_at__isnull=False, held_until__isnull=False)
-        ),
+        _check("terminal", ~_IS_TERMINAL | Q(finished_at__isnull=False, held_until__isnull=False)),
         _check(
             "failure",
             (_IS_FAILED & Q(failure__in=[str(failure) for failure in Failure]))
@@ -86,5 +84,5 @@ def contract_indexes(*queued_by: str) -> list[models.Index]:
 def expected_names(model: Any) -> set[str]:
     """The names that a concrete run model's constraints and indexes must have."""
     values = {"app_label": model._meta.app_label.lower(), "class": model.__name__.lower()}
-    wanted = [*contract_constraints(), *contract_indexes("dispatched_at")]
-    return {item.name % values for item in wanted}
+    constraints = {item.name % values for item in contract_constraints()}
+    return constraints | {item.name % values for item in contract_indexes("dispatched_at")}

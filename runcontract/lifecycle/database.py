@@ -47,7 +47,7 @@ def forget_connections() -> None:
     for connection in connections.all(initialized_only=True):
         try:
             connection.close()
-        except Exception:
+        except Exception:  # noqa: BLE001 - broken as it is, it only has to go
             connection.connection = None
 
 
@@ -71,7 +71,11 @@ def tidy_connections(*, idle: bool) -> None:
     for connection in connections.all(initialized_only=True):
         if idle:
             connection.close_if_unusable_or_obsolete()
-        elif connection.errors_occurred or connection.in_atomic_block or not _as_configured(connection):
+        elif (
+            connection.errors_occurred
+            or connection.in_atomic_block
+            or not _as_configured(connection)
+        ):
             connection.close()
 
 

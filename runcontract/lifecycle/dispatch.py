@@ -16,7 +16,7 @@ from ..conf import settings
 from ..exceptions import TransportUnavailable
 from ..transport import Parcel, send
 from ..transport.connection import QUICK
-from ..transport.lanes import hint_key
+from ..transport.messages import hint_key
 from .table import Table
 
 logger = logging.getLogger("runcontract.dispatch")

@@ -15,7 +15,7 @@ from .. import signals
 from ..conf import settings
 from ..exceptions import InvalidRun, TransportUnavailable
 from ..transport import breaker_of, hint
-from ..transport.lanes import hint_key
+from ..transport.messages import hint_key
 from . import statements
 from .database import execute
 from .insert import insert
@@ -75,7 +75,7 @@ def enqueue(
     table = table_of(model)
     wish = _wish(table, job_id=job_id, lock_key=lock_key, lane=lane, if_locked=if_locked, **own)
     known = _known_by_hint(wish)
-    return known or _enqueue(wish)
+    return _enqueue(wish) if known is None else known
 
 
 def bulk_enqueue(
@@ -157,7 +157,9 @@ def _enqueue(wish: _Wish) -> Enqueued:
         created = insert(wish.table, [wish.run])
         if created:
             return _created(wish.table, created[0])
-        answer = _holder_of_job_id(wish) or _holder_of_lock(wish)
+        answer = _holder_of_job_id(wish)
+        if answer is None:
+            answer = _holder_of_lock(wish)
         if answer is not None:
             return answer
     return _insert_plainly(wish)
@@ -204,7 +206,7 @@ def _holder_of_lock(wish: _Wish) -> Enqueued | None:
 def _differing(wish: _Wish, run: Any) -> tuple[str, ...]:
     names = []
     for name in wish.given:
-        meta = wish.table.model._meta.get_field(name)
+        meta: Any = wish.table.model._meta.get_field(name)
         wanted, has = getattr(wish.run, meta.attname), getattr(run, meta.attname)
         if not hasattr(wanted, "resolve_expression") and meta.to_python(wanted) != has:
             names.append(name)

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
-from ..contract.errors import RunError, describe
 from ..conf import settings
+from ..contract.errors import RunError, describe
 from .database import execute
 
 logger = logging.getLogger("runcontract.hooks")
@@ -25,7 +25,7 @@ def call_on_failed(alias: str, run: Any, error: RunError) -> dict[str, Any]:
     try:
         with transaction.atomic(using=alias):
             run.on_failed(error)
-    except BaseException as problem:
+    except BaseException as problem:  # noqa: BLE001 - the run settles all the same
         told = describe(problem, attempt=error.attempt, redact=settings().redact)
         logger.error("on_failed of %s %s raised %s.", run._meta.label, run.pk, told.type)
         return {"on_failed": f"{told.type}: {told.message}"[:2000]}

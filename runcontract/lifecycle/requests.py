@@ -55,9 +55,7 @@ def _cancel_queued(table: Table, pk: Any) -> bool:
         if not rows:
             return False
         cancelled = table.build(table.alias, rows[0])
-        after_failure(
-            table, cancelled, Failure.CANCELLED, error, asked=cancelled.rerun_requested
-        )
+        after_failure(table, cancelled, Failure.CANCELLED, error, asked=cancelled.rerun_requested)
     return True
 
 
@@ -70,7 +68,7 @@ def redo(run: Any) -> Enqueued:
     """
     table = table_of(type(run))
     answer = _redo_row(table, run) if table.counts else _redo_anew(table, run)
-    return answer or _why_not(table, run)
+    return _why_not(table, run) if answer is None else answer
 
 
 def _redo_row(table: Table, run: Any) -> Enqueued | None:

@@ -8,7 +8,7 @@ compared, because only that one can be the condition of an index scan.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from .table import Table
 
@@ -22,9 +22,7 @@ RELEASED = "worker = '', heartbeat_at = NULL"
 
 def _count(counter: str) -> str:
     """The counter of that name in `stats`, one higher."""
-    return (
-        f"jsonb_build_object('{counter}', COALESCE((stats->>'{counter}')::int, 0) + 1)"
-    )
+    return f"jsonb_build_object('{counter}', COALESCE((stats->>'{counter}')::int, 0) + 1)"
 
 
 def _due(table: Table) -> str:
@@ -39,7 +37,7 @@ def _started(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def claim(table: Table) -> str:
     """worker, pk, lease -> the row."""
     return (
@@ -48,7 +46,7 @@ def claim(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def claim_waiting(table: Table) -> str:
     """lanes, lanes, worker -> the row that has waited longest in the first lane that has one."""
     return (
@@ -61,21 +59,19 @@ def claim_waiting(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def read(table: Table) -> str:
     """pk -> the row."""
     return f"SELECT {table.columns} FROM {table.name} WHERE {table.pk} = %s"
 
 
-@lru_cache(maxsize=None)
+@cache
 def read_claimed(table: Table) -> str:
     """worker -> the rows that run under this name."""
-    return (
-        f"SELECT {table.columns} FROM {table.name} WHERE state = 'running' AND worker = %s"
-    )
+    return f"SELECT {table.columns} FROM {table.name} WHERE state = 'running' AND worker = %s"
 
 
-@lru_cache(maxsize=None)
+@cache
 def beat(table: Table) -> str:
     """pks, leases -> pk, lease of each row whose pulse was written.
 
@@ -92,7 +88,7 @@ def beat(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def still_running(table: Table) -> str:
     """pks -> pk, lease, cancel_requested of those that run."""
     return (
@@ -101,7 +97,7 @@ def still_running(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def held_by(table: Table) -> str:
     """workers -> pk, lease, worker of what runs under these names."""
     return (
@@ -110,7 +106,7 @@ def held_by(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def note(table: Table) -> str:
     """stats, pk, lease: the live step stats and the progress."""
     return (
@@ -119,7 +115,7 @@ def note(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def next_attempt(table: Table) -> str:
     """error, fingerprint, stats, pk, lease, the attempt just ended."""
     counter, ended = "attempts = attempts + 1, ", "attempts = %s"
@@ -134,13 +130,13 @@ def next_attempt(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def succeed(table: Table) -> str:
     """hold, stats, pk, lease; not where a rerun was asked for, which takes a transaction."""
     return f"{_succeed(table)} AND NOT rerun_requested RETURNING {table.pk}"
 
 
-@lru_cache(maxsize=None)
+@cache
 def succeed_and_rerun(table: Table) -> str:
     """hold, stats, pk, lease -> rerun_requested."""
     return f"{_succeed(table)} RETURNING rerun_requested"
@@ -153,7 +149,7 @@ def _succeed(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def fail(table: Table) -> str:
     """failure, error, fingerprint, hold, stats, pk, lease -> rerun_requested."""
     return (
@@ -162,7 +158,7 @@ def fail(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def defer(table: Table) -> str:
     """pause, error, fingerprint, stats, pk, lease."""
     return (
@@ -173,7 +169,7 @@ def defer(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def give_back(table: Table) -> str:
     """pk, lease -> pk, lease, lane, job_id. The attempt is refunded, the run is due at once."""
     counter = "attempts = GREATEST(attempts - 1, 0), next_retry_at = NULL, " if table.counts else ""
@@ -185,17 +181,17 @@ def give_back(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def suspects(table: Table) -> str:
     """stale_after, heartbeat -> pk, lease, heartbeat_at, worker of what is silent or ahead."""
     return (
-        f"SELECT {table.pk}, lease, heartbeat_at, worker FROM {table.name} WHERE state = 'running' AND "
-        f"(heartbeat_at < statement_timestamp() - %s::interval "
+        f"SELECT {table.pk}, lease, heartbeat_at, worker FROM {table.name} "
+        f"WHERE state = 'running' AND (heartbeat_at < statement_timestamp() - %s::interval "
         f"OR heartbeat_at > statement_timestamp() + %s::interval)"
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def reap_known(table: Table) -> str:
     """pk, lease -> the row, locked, of a run whose worker is known to be dead."""
     return (
@@ -204,7 +200,7 @@ def reap_known(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def reap_silent(table: Table) -> str:
     """pk, lease, heartbeat_at -> the row, locked; nothing if it is locked or has moved."""
     return (
@@ -213,7 +209,7 @@ def reap_silent(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def reap_fail(table: Table) -> str:
     """failure, error, fingerprint, hold, pk, lease -> rerun_requested."""
     return (
@@ -223,7 +219,7 @@ def reap_fail(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def reap_retry(table: Table) -> str:
     """error, fingerprint, pause, pk, lease. A model without a deferred start is due at once."""
     later = f"next_retry_at = {NOW} + %s::interval, " if table.counts else ""
@@ -234,7 +230,7 @@ def reap_retry(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def add_to_error(table: Table) -> str:
     """more, pk: adds to the last_error that this very transaction wrote."""
     return (
@@ -243,7 +239,7 @@ def add_to_error(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def cancel_queued(table: Table) -> str:
     """error, fingerprint, hold, pk -> the row."""
     return (
@@ -252,7 +248,7 @@ def cancel_queued(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def ask_cancel(table: Table) -> str:
     """pk"""
     return (
@@ -261,7 +257,7 @@ def ask_cancel(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def ask_rerun(table: Table) -> str:
     """pk -> the row. Also of a queued holder, so that its claim waits for the caller's commit."""
     return (
@@ -270,7 +266,7 @@ def ask_rerun(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def redo(table: Table) -> str:
     """pk -> the row. It meets the two unique constraints like an enqueue."""
     counter = "attempts = 0, next_retry_at = NULL, " if table.counts else ""
@@ -284,7 +280,7 @@ def redo(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def release_failed(table: Table) -> str:
     """pk: frees the job_id of a failed run at once, so that a new run may take it."""
     return (
@@ -293,7 +289,7 @@ def release_failed(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def release_expired(table: Table) -> str:
     """pk: frees the job_id of one terminal run whose window is over."""
     return (
@@ -303,7 +299,7 @@ def release_expired(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def release_windows(table: Table) -> str:
     """limit -> pk of each terminal run whose window was over."""
     return _batch(
@@ -316,14 +312,13 @@ def release_windows(table: Table) -> str:
     )
 
 
-
-@lru_cache(maxsize=None)
+@cache
 def sweep_unsent(table: Table) -> str:
     """lanes, limit -> pk, lease, lane, job_id of what is due and was never sent."""
     return _sweep(table, "dispatched_at IS NULL")
 
 
-@lru_cache(maxsize=None)
+@cache
 def sweep_lost(table: Table) -> str:
     """lanes, before, limit -> the same of what was sent before that moment."""
     return _sweep(table, "dispatched_at < %s")
@@ -350,7 +345,7 @@ def _batch(table: Table, which: str, order: str, change: str, returned: str) -> 
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def sent_at(table: Table) -> str:
     """pk, lease -> dispatched_at of a queued row."""
     return (
@@ -359,7 +354,7 @@ def sent_at(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def holder_of_job_id(table: Table) -> str:
     """job_id -> whether its window is over, then the row."""
     return (
@@ -368,7 +363,7 @@ def holder_of_job_id(table: Table) -> str:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def holder_of_lock(table: Table) -> str:
     """lock_key -> the row."""
     return (

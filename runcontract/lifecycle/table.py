@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from django.apps import apps
@@ -67,15 +66,19 @@ class Table:
         return self._converters[alias]
 
 
-def quote(name: str) -> str:
+def quote(name: str | None) -> str:
     """A Postgres identifier, safe in a text that also carries %s placeholders."""
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+    return '"' + (name or "").replace('"', '""').replace("%", "%%") + '"'
 
 
-@lru_cache(maxsize=None)
+_tables: dict[type[Model], Table] = {}
+
+
 def table_of(model: type[Model]) -> Table:
     """The table of a run model."""
-    return Table(model)
+    if model not in _tables:
+        _tables[model] = Table(model)
+    return _tables[model]
 
 
 def table_at(label: str) -> Table | None:

@@ -76,17 +76,22 @@ def next_attempt(run: Any, ended: int, error: RunError, stats: Stats) -> bool:
     """
     table = table_of(type(run))
     document = as_json(error, previous=run.last_error, steps=None)
-    params = [json.dumps(document), fingerprint(error), json.dumps(stats), run.pk, run.lease, ended]
-    if not execute(table.alias, statements.next_attempt(table), params):
-        row = read(table, run.pk)
-        if row is None or row.state != State.RUNNING or row.lease != run.lease:
-            raise LeaseLost(table.label, run.pk, run.lease)
-        if row.cancel_requested:
-            return False
+    params = [*_error(document, error), json.dumps(stats), run.pk, run.lease, ended]
+    counted = execute(table.alias, statements.next_attempt(table), params)
+    if not counted and _cancel_stands_against(table, run):
+        return False
     run.last_error = document
     if table.counts:
         run.attempts = ended + 1
     return True
+
+
+def _cancel_stands_against(table: Table, run: Any) -> bool:
+    """Why a move met no row: a cancel, or its own reply was lost. Raises LeaseLost otherwise."""
+    row = read(table, run.pk)
+    if row is None or row.lease != run.lease:
+        raise LeaseLost(table.label, run.pk, run.lease)
+    return bool(row.cancel_requested and row.state == State.RUNNING)
 
 
 def succeed(run: Any, stats: Stats) -> None:
@@ -111,7 +116,8 @@ def _succeed_and_rerun(table: Table, run: Any, params: list[Any]) -> None:
 def fail(run: Any, failure: Failure, error: RunError, stats: Stats, *, hook: bool = True) -> None:
     """Settle as failed, with the consumer's `on_failed` in the same transaction. Raises LeaseLost.
 
-    `hook=False` leaves `on_failed` out, where it broke the transaction each time before. A cancel discards a rerun that was asked for, and says so in `last_error`.
+    `hook=False` leaves `on_failed` out, where it broke the transaction each time before. A cancel
+    discards a rerun that was asked for, and says so in `last_error`.
     """
     table = table_of(type(run))
     steps = stats.get("steps")
@@ -164,7 +170,7 @@ def _follow_up(table: Table, run: Any) -> dict[str, str]:
                 job_id = base[: 255 - len(ending)] + ending
                 if insert(table, [copy_of(table, run, job_id)], alias=table.alias):
                     return {}
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 - the run settles all the same
         return {"rerun": f"refused by the database: {type(problem).__name__}"}
     return {"rerun": "refused: a unique constraint of the model's own stands against it"}
 
@@ -188,12 +194,9 @@ def defer(run: Any, pause: timedelta, error: RunError, stats: Stats) -> bool:
     table = table_of(type(run))
     document = as_json(error, previous=run.last_error, steps=stats.get("steps"))
     params = [pause, *_error(document, error), json.dumps(stats), run.pk, run.lease]
-    if not execute(table.alias, statements.defer(table), params):
-        if not _was_ours(table, run):
-            row = read(table, run.pk)
-            if row is not None and row.lease == run.lease and row.state == State.RUNNING:
-                return False
-            raise LeaseLost(table.label, run.pk, run.lease)
+    moved = execute(table.alias, statements.defer(table), params)
+    if not moved and _cancel_stands_against(table, run):
+        return False
     run.state = str(State.QUEUED)
     _announce(signals.run_deferred, table, run, error=error)
     return True
@@ -228,9 +231,7 @@ def reap_silent(table: Table, pk: Any, lease: int, pulse: datetime, error: RunEr
     _reap(table, statements.reap_silent(table), [pk, lease, pulse], error, Failure.STALE)
 
 
-def _reap(
-    table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure
-) -> None:
+def _reap(table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure) -> None:
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, lock, params)
         if not rows:

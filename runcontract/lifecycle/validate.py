@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from django.db.models import Field, JSONField
@@ -56,7 +56,7 @@ def check_own(table: Table, own: Mapping[str, Any]) -> None:
         _check_value(known[name], name, value)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _own_names(table: Table) -> dict[str, Field[Any, Any]]:
     fields = [field for field in table.fields if field.name not in CONTRACT_FIELDS]
     return {name: field for field in fields for name in (field.name, field.attname)}
@@ -66,9 +66,7 @@ def _check_value(field: Field[Any, Any], name: str, value: Any) -> None:
     if isinstance(value, str):
         check_text(name, value)
         if field.max_length and len(value) > field.max_length and not field.choices:
-            raise InvalidRun(
-                f"{name} has {len(value)} characters; {field.max_length} are allowed."
-            )
+            raise InvalidRun(f"{name} has {len(value)} characters; {field.max_length} are allowed.")
     if isinstance(field, JSONField) and not hasattr(value, "resolve_expression"):
         _check_json(field, name, value)
 

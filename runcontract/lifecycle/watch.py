@@ -75,7 +75,9 @@ class Watch:
         except LeaseLost:
             return False
         except Exception:
-            logger.exception("%s %s could not be reaped; the next pass tries again.", table.label, pk)
+            logger.exception(
+                "%s %s could not be reaped; the next pass tries again.", table.label, pk
+            )
             return False
         logger.warning("Reaped %s %s: %s", table.label, pk, message)
         self._suspects.pop((table.label, pk), None)

@@ -4,7 +4,7 @@ The only package that knows RQ. Whatever is lost here is found again in the jour
 """
 
 from .connection import Breaker, breaker_of, client, lanes, server_of
-from .lanes import (
+from .messages import (
     Parcel,
     drop_broken_lane,
     epoch,

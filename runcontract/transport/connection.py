@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import redis
@@ -41,7 +41,7 @@ def lanes() -> list[str]:
 
 
 def _config(lane: str) -> Mapping[str, Any]:
-    return django_settings.RQ_QUEUES[lane]  # type: ignore[no-any-return]
+    return django_settings.RQ_QUEUES[lane]
 
 
 def server_of(lane: str) -> str:
@@ -49,7 +49,7 @@ def server_of(lane: str) -> str:
     return repr(sorted(filter_connection_params(dict(_config(lane))).items(), key=str))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _client(server: str, lane: str, patience: float) -> redis.Redis:
     made = get_redis_connection(dict(_config(lane)))
     pool = made.connection_pool

@@ -32,7 +32,8 @@ class RunQueue(Queue):
             if address
             else "Not a run: a worker will drop this message."
         )
-        job._func_name, job._args, job._kwargs, job._instance = job.description, (), {}, None
+        job._func_name = job.description  # noqa: SLF001 - or RQ would look for it in the hash
+        job._args, job._kwargs, job._instance = (), {}, None  # noqa: SLF001
         return job
 
     def compact(self) -> None:

@@ -82,7 +82,7 @@ class Station(SimpleWorker):
 
     def run_maintenance_tasks(self) -> None:
         """RQ's maintenance would fail what it does not understand."""
-        self.last_cleaned_at = now()
+        self.last_cleaned_at = now()  # type: ignore[assignment]
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
         """Kept here and shown with the registration, not written twice a run."""
@@ -118,7 +118,7 @@ class Station(SimpleWorker):
         """Leave RQ's registry, if Redis is there to be told."""
         try:
             with self._breaker.guard():
-                super().register_death()
+                super().register_death()  # type: ignore[no-untyped-call]
         except TransportUnavailable:
             self.log.debug("Redis is away; the registration ends by its own time.")
 

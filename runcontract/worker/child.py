@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings as django_settings
@@ -37,7 +38,6 @@ logger = logging.getLogger("runcontract.worker")
 
 POLL = 1.0
 """Seconds between two looks into an empty journal while Redis is away."""
-
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Child:
                 return run.lane, run
         self._tell(Report(Phase.IDLE))
         if not burst:
-            self._interrupts.sleep(POLL * random.uniform(0.7, 1.3))
+            self._interrupts.sleep(POLL * random.uniform(0.7, 1.3))  # noqa: S311
             tidy_connections(idle=True)
         return None
 
@@ -236,7 +236,7 @@ class Child:
 def _resident_mib() -> float:
     """This process's resident memory, in MiB."""
     try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

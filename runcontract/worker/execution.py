@@ -113,7 +113,7 @@ class Execution:
             with self._interrupts.window(self.hold):
                 self._call(context)
                 done = True
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises
             return Outcome() if done else Outcome(error)
         return Outcome()
 
@@ -129,7 +129,7 @@ class Execution:
                 transitions.succeed(self.run, context.stats)
         except DatabaseFailure as error:
             return self._asked(error) if performed else Outcome(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises
             return Outcome(error)
         return Outcome(settled=True)
 
@@ -235,9 +235,7 @@ class Execution:
         if self.table.counts:
             self._defer(left, told)
         else:
-            self._persist(
-                lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease)
-            )
+            self._persist(lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease))
 
     def _defer(self, pause: timedelta, told: RunError) -> None:
         if self._persist(lambda _: transitions.defer(self.run, pause, told, self._stats)) is False:

@@ -54,6 +54,7 @@ class Supervisor:
         self._failed_starts = 0
         self._start_at = 0.0
         self._done = 0
+        self._ready = False
         self._look_at = 0.0
         self._obituaries: list[Obituary] = []
         self._seen_unreported: set[tuple[Hold, str]] = set()
@@ -68,6 +69,7 @@ class Supervisor:
                 self.crew.listen()
                 self._bury()
                 self._staff()
+                self._say_ready()
                 self._keep_pulse()
                 self._fence()
                 self._look()
@@ -120,7 +122,7 @@ class Supervisor:
                     yield moment - now()
         if self._vacancies():
             yield self._start_at - now()
-        if self._drain_until is not None:
+        if self._drain_until is not None and now() < self._drain_until:
             yield self._drain_until - now()
 
     # Children.
@@ -165,6 +167,11 @@ class Supervisor:
             logger.error("A child ended before any work (%s).", cause_of_death(status))
             return
         self._failed_starts = 0
+
+    def _say_ready(self) -> None:
+        if not self._ready and sum(m.ready for m in self.crew.members) >= self.processes:
+            self._ready = True
+            logger.info("The worker is ready: %d processes.", self.processes)
 
     def _hand_on(self, member: Member) -> None:
         """Its own obituaries were not all read out: the next child gets them."""

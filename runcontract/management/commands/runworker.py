@@ -52,9 +52,7 @@ class Command(BaseCommand):
             options["processes"],
             len(run_models()),
         )
-        children = ChildOptions(
-            names, options["burst"], options["max_runs"], options["max_memory"]
-        )
+        children = ChildOptions(names, options["burst"], options["max_runs"], options["max_memory"])
         sys.exit(Supervisor(children, options["processes"], wait).run())
 
 

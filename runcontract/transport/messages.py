@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import redis
 
@@ -64,7 +65,9 @@ def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> None:
     for parcel in chunk:
         by_lane[parcel.lane].append(parcel.address)
         if parcel.hint and parcel.hold:
-            pipe.set(parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000)))
+            pipe.set(
+                parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000))
+            )
     for lane, addresses in by_lane.items():
         pipe.rpush(key_of(lane), *addresses)
 
@@ -80,16 +83,21 @@ def take(names: Sequence[str], *, block: bool) -> tuple[str, bytes] | None:
     with breaker_of(first).guard():
         if block:
             popped = connection.blpop([key_of(name) for name in names], timeout=BLOCK)
-            return (_lane(popped[0]), popped[1]) if popped else None
+            return (_lane(popped[0]), _bytes(popped[1])) if popped else None
         for name in names:
             message = connection.lpop(key_of(name))
             if message is not None:
-                return name, message
+                return name, _bytes(message)
     return None
 
 
-def _lane(key: bytes) -> str:
-    return key.decode().removeprefix("rq:queue:")
+def _lane(key: Any) -> str:
+    return _bytes(key).decode().removeprefix("rq:queue:")
+
+
+def _bytes(value: Any) -> bytes:
+    """Every client of ours is made without decode_responses."""
+    return bytes(value)
 
 
 def put_back(lane: str, message: bytes) -> None:
@@ -102,12 +110,13 @@ def head(lane: str) -> bytes | None:
     """The oldest message of a lane, left where it is. Raises TransportUnavailable."""
     with breaker_of(lane).guard():
         try:
-            return client(lane).lindex(key_of(lane), 0)
+            first = client(lane).lindex(key_of(lane), 0)
         except redis.ResponseError as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
             drop_broken_lane(lane)
             return None
+    return None if first is None else _bytes(first)
 
 
 def length(lane: str) -> int:
@@ -141,7 +150,7 @@ def epoch(lane: str) -> str | None:
         stored = connection.getex(EPOCH, ex=EPOCH_TTL)
         if stored is None:
             return None
-        return f"{stored.decode()}@{connection.info('server').get('run_id', '')}"
+        return f"{_bytes(stored).decode()}@{connection.info('server').get('run_id', '')}"
 
 
 def start_epoch(lane: str) -> str:

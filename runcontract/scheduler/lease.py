@@ -1,0 +1,102 @@
+"""The scheduler's lease: one row, the database's clock, no session that a pooler could break.
+
+Leadership only saves work; each move of the scheduler is decided by its own guard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from typing import Any
+
+from ..conf import settings
+from ..lifecycle.database import execute, write_alias
+from ..models import SchedulerLease
+
+NAME = "scheduler"
+
+_TAKE = (
+    "INSERT INTO runcontract_schedulerlease AS held (name, holder, term, expires_at, epochs) "
+    "VALUES (%s, %s, 1, clock_timestamp() + %s::interval, '{}'::jsonb) "
+    "ON CONFLICT (name) DO UPDATE SET holder = EXCLUDED.holder, term = held.term + 1, "
+    "expires_at = EXCLUDED.expires_at WHERE held.expires_at < clock_timestamp() "
+    "RETURNING term, epochs"
+)
+_MINE = "name = %s AND holder = %s AND term = %s AND expires_at >= clock_timestamp()"
+_RENEW = (
+    "UPDATE runcontract_schedulerlease SET expires_at = clock_timestamp() + %s::interval "
+    f"WHERE {_MINE} RETURNING term"
+)
+_RELEASE = f"UPDATE runcontract_schedulerlease SET expires_at = '-infinity' WHERE {_MINE}"
+_EPOCHS = (
+    "UPDATE runcontract_schedulerlease SET epochs = epochs || %s::jsonb "
+    f"WHERE {_MINE} RETURNING term"
+)
+
+
+class NotLeading(Exception):
+    """Somebody else leads now; whoever sees this stands by."""
+
+
+def _boottime() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class Lease:
+    """Who leads, from the point of view of one scheduler."""
+
+    def __init__(self) -> None:
+        self.holder = f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.term: int | None = None
+        self.epochs: dict[str, str] = {}
+        self._renewed_at = 0.0
+
+    @property
+    def leading(self) -> bool:
+        return self.term is not None
+
+    def take(self) -> bool:
+        """Become the leader if nobody is."""
+        begun = _boottime()
+        rows = self._execute(_TAKE, [NAME, self.holder, settings().SCHEDULER_LEASE])
+        if not rows:
+            return False
+        self.term, epochs = rows[0]
+        self.epochs = json.loads(epochs) if isinstance(epochs, str) else epochs
+        self._renewed_at = begun
+        return True
+
+    def keep(self) -> None:
+        """Renew when a third of the lease is over. Raises NotLeading when it is lost."""
+        lifetime = settings().SCHEDULER_LEASE.total_seconds()
+        if _boottime() - self._renewed_at < lifetime / 3:
+            return
+        begun = _boottime()
+        if not self._execute(_RENEW, [settings().SCHEDULER_LEASE, *self._me()]):
+            self.term = None
+            raise NotLeading
+        self._renewed_at = begun
+
+    def remember_epoch(self, server: str, epoch: str) -> None:
+        """Everything due was dispatched after this epoch of a Redis server began."""
+        if not self._execute(_EPOCHS, [json.dumps({server: epoch}), *self._me()]):
+            self.term = None
+            raise NotLeading
+        self.epochs[server] = epoch
+
+    def release(self) -> None:
+        """Hand over at once."""
+        if self.term is not None:
+            self._execute(_RELEASE, self._me())
+            self.term = None
+
+    def _me(self) -> list[Any]:
+        return [NAME, self.holder, self.term]
+
+    @staticmethod
+    def _execute(statement: str, params: list[Any]) -> list[tuple[Any, ...]]:
+        return execute(write_alias(SchedulerLease), statement, params)
