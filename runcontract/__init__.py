@@ -4,6 +4,7 @@ The journal is the consumer's own Postgres table; Redis is only the transport.
 """
 
 from .contract.classify import Verdict
+from .contract.context import RunContext
 from .contract.errors import RunError
 from .contract.policy import RunPolicy
 from .exceptions import (
@@ -29,6 +30,7 @@ __all__ = [
     "LeaseLost",
     "PermanentError",
     "RunCancelled",
+    "RunContext",
     "RunContractError",
     "RunError",
     "RunInterrupted",

@@ -12,10 +12,10 @@ from django.db import connection
 from django.db.models import Count, IntegerField, Q, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Now
-from runcontract.models import RetryContract, RunContract
-from runcontract.registry import run_models
 
 from demo_project.harvester.models import DeadLetter
+from runcontract.models import RetryContract, RunContract
+from runcontract.registry import run_models
 
 LATELY = 10.0
 """Seconds over which the throughput is measured."""

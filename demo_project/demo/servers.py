@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runcontract.testing.server import Server
-
 from runcontract.testing.servers import Postgres, Valkey
 
 

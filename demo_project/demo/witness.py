@@ -11,7 +11,6 @@ from django.db import connection
 
 from runcontract.registry import run_models
 
-
 TABLE = """
 CREATE TABLE IF NOT EXISTS demo_witness (
     run_table text NOT NULL,

@@ -89,9 +89,7 @@ def test_program_that_dies_young_waits_longer_each_time(
     assert pauses == sorted(set(pauses))
 
 
-def test_stop_ends_everything_last_first(
-    keeper: Keeper, tmp_path: Path
-) -> None:
+def test_stop_ends_everything_last_first(keeper: Keeper, tmp_path: Path) -> None:
     order = [Program(name, SLEEPER, tmp_path / name) for name in ("first", "second")]
     for program in order:
         keeper.add(program)

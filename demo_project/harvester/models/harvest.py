@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import models, transaction
 from django.db.models.functions import Now
-from runcontract.models import RetryContract
 
 from runcontract import RunContext, RunError, RunPolicy
+from runcontract.models import RetryContract
 
 from ..client import Metadata, fetch_metadata
 from .catalogue import DeadLetter, Harvest, Source

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Now
-from runcontract.models import RunContract
 
 from runcontract import RunContext
+from runcontract.models import RunContract
 
 from ..client import fetch_index
 from .catalogue import DeadLetter, Harvest, Source
