@@ -45,10 +45,16 @@ def execute(alias: str, statement: str, params: Sequence[Any] = ()) -> list[tupl
 def forget_connections() -> None:
     """Close every connection of this thread, so that the next statement opens a fresh one."""
     for connection in connections.all(initialized_only=True):
-        try:
-            connection.close()
-        except Exception:  # noqa: BLE001 - broken as it is, it only has to go
-            connection.connection = None
+        _drop(connection)
+
+
+def _drop(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection, even one whose `atomic` block nobody will ever leave."""
+    with suppress(Exception):
+        connection.close()
+    connection.connection = None
+    if connection.closed_in_transaction:
+        connection.in_atomic_block = connection.closed_in_transaction = False
 
 
 def cancel_statements() -> None:
@@ -71,13 +77,10 @@ def tidy_connections(*, idle: bool) -> None:
     for connection in connections.all(initialized_only=True):
         if idle:
             connection.close_if_unusable_or_obsolete()
-        elif (
-            connection.errors_occurred
-            or connection.in_atomic_block
-            or not _as_configured(connection)
-        ):
-            connection.close()
+        elif connection.connection is not None and _is_strange(connection):
+            _drop(connection)
 
 
-def _as_configured(connection: BaseDatabaseWrapper) -> bool:
-    return bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
+def _is_strange(connection: BaseDatabaseWrapper) -> bool:
+    changed = connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+    return bool(connection.errors_occurred or connection.in_atomic_block or changed)

@@ -26,6 +26,10 @@ from .table import Table, table_at
 logger = logging.getLogger("runcontract.upkeep")
 
 BATCH = 1000
+_PRUNABLE: dict[str, Any] = {
+    "state__in": [str(state) for state in TERMINAL],
+    "released_at__isnull": False,
+}
 PATIENCE = 3.0
 """Seconds for Redis to take a batch: nobody waits for the scheduler."""
 
@@ -74,7 +78,7 @@ def _sent_before(table: Table, lane: str) -> datetime | None:
         return database_now(table.alias)
     address = Address.parse(message)
     owner = table_at(address.label) if address else None
-    if address is None or owner is None:
+    if address is None or owner is None or not owner.accepts(address.pk):
         return None
     rows = execute(owner.alias, statements.sent_at(owner), [address.pk, address.lease])
     return rows[0][0] if rows else None
@@ -115,9 +119,7 @@ def prune(table: Table) -> int:
 
 def _prunable(table: Table, retain: timedelta, after: Any) -> list[Any]:
     old = table.model._base_manager.using(table.alias).filter(
-        state__in=[str(state) for state in TERMINAL],
-        released_at__isnull=False,
-        finished_at__lt=database_now(table.alias) - retain,
+        **_PRUNABLE, finished_at__lt=database_now(table.alias) - retain
     )
     if after is not None:
         old = old.filter(pk__gt=after)
@@ -129,8 +131,10 @@ def _delete(table: Table, keys: list[Any]) -> int:
     try:
         with transaction.atomic(using=table.alias):
             execute(table.alias, "SET CONSTRAINTS ALL IMMEDIATE")
-            rows.filter(pk__in=keys, released_at__isnull=False).delete()
-            return len(keys)
+            locked = rows.filter(pk__in=keys, **_PRUNABLE).select_for_update(skip_locked=True)
+            mine = list(locked.values_list("pk", flat=True))
+            rows.filter(pk__in=mine).delete()
+            return len(mine)
     except (ProtectedError, RestrictedError, IntegrityError):
         if len(keys) == 1:
             logger.info("%s %s is protected by a foreign key; not pruned.", table.label, keys[0])

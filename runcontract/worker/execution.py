@@ -76,7 +76,7 @@ class Execution:
     def execute(self) -> None:
         """Perform and settle. Raises GivenUp when this process must end without writing."""
         signals.run_started.send_robust(type(self.run), run=self.run)
-        attempt = self.run.attempts if self.table.counts else 1
+        attempt = transitions.attempts_of(self.table, self.run)
         again = True
         while again:
             outcome = self._attempt(attempt)
