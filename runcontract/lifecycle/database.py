@@ -81,7 +81,7 @@ def tidy_connections(*, idle: bool) -> None:
 
 
 def _as_configured(connection: BaseDatabaseWrapper) -> bool:
-    """Whether no transaction is open: not for Django, and not, by a BEGIN of the job, for Postgres."""
+    """Whether no transaction is open: not for Django and not, by a job's BEGIN, for Postgres."""
     raw = connection.connection
     idle = raw is None or raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     return idle and bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
