@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "django_rq",
     "runcontract",
     "tests.lab",
+    "demo_project.harvester",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -113,6 +114,7 @@ TEMPLATES = [
 ]
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
+ORIGIN_URL = "http://127.0.0.1:9"  # nobody is there: a test that harvests starts its own
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOWED_HOSTS = ["*"]

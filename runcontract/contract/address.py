@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 _FORM = re.compile(r"([A-Za-z_]\w*)-([a-z_]\w*)-(-?\d{1,20}|[0-9a-f]{32})-(\d{1,19})", re.ASCII)
 
+_TOO_BIG = 2**63
+"""The first number that Postgres's bigint cannot hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -34,4 +37,6 @@ class Address:
             return None
         app, model, key, lease = found.groups()
         pk = uuid.UUID(key) if len(key) == 32 else int(key)
+        if int(lease) >= _TOO_BIG or (isinstance(pk, int) and abs(pk) >= _TOO_BIG):
+            return None
         return cls(f"{app}.{model}", pk, int(lease))

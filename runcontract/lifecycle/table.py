@@ -8,7 +8,7 @@ from typing import Any
 
 from django.apps import apps
 from django.db import connections
-from django.db.models import Model
+from django.db.models import Model, UUIDField
 
 from ..contract.address import Address
 from ..contract.policy import EffectivePolicy
@@ -40,6 +40,10 @@ class Table:
     def policy(self) -> EffectivePolicy:
         """The policy of this model, gaps filled by the settings."""
         return self.model.policy.effective()  # type: ignore[attr-defined,no-any-return]
+
+    def accepts(self, pk: int | uuid.UUID) -> bool:
+        """Whether a key is of the kind that this table has; a forged message may name another."""
+        return isinstance(pk, uuid.UUID) == isinstance(self.model._meta.pk, UUIDField)
 
     def address(self, pk: int | uuid.UUID, lease: int) -> Address:
         return Address(self.label, pk, lease)

@@ -32,7 +32,7 @@ from .burial import Obituary, bury
 from .execution import Execution, GivenUp
 from .interrupts import Interrupts
 from .lifeline import die_with_parent
-from .reports import BROKEN, DONE, GAVE_UP, RECYCLED, Hold, Phase, Report, tell
+from .reports import BROKEN, DONE, GAVE_UP, JOURNAL, RECYCLED, Hold, Phase, Report, tell
 
 logger = logging.getLogger("runcontract.worker")
 
@@ -96,6 +96,7 @@ class Child:
         self._tables = {table.label: table for table in tables()}
         self._left = options.max_runs
         self._code = RECYCLED
+        self._told: Report | None = None
 
     def work(self) -> int:
         """Work until told to stop; returns the exit code."""
@@ -112,6 +113,9 @@ class Child:
         return self._code
 
     def _tell(self, report: Report) -> None:
+        if report == self._told:
+            return
+        self._told = report
         if not tell(self._reports, report.encode()):
             os._exit(BROKEN)
 
@@ -119,7 +123,10 @@ class Child:
 
     def _next_run(self, burst: bool) -> tuple[str, Any] | None:
         """(lane, run), or None when nothing came. Raises StopIteration to stop."""
-        if self._interrupts.stopping or self._used_up():
+        if self._used_up():
+            self._code = RECYCLED
+            raise StopIteration
+        if self._interrupts.stopping:
             raise StopIteration
         if breaker_of(self.options.lanes[0]).open:
             return self._from_journal(burst)
@@ -142,7 +149,7 @@ class Child:
             raise StopIteration
         address = Address.parse(message)
         table = self._tables.get(address.label) if address else None
-        if address is None or table is None:
+        if address is None or table is None or not table.accepts(address.pk):
             logger.warning("Dropped a message that names no run: %.80r", message)
             return None
         run = self._claim(table, address)
@@ -189,7 +196,7 @@ class Child:
     def _from_journal(self, burst: bool) -> tuple[str, Any] | None:
         """Claim without a message: the lanes in order of priority, each table in turn."""
         for table in self._tables.values():
-            self._tell(Report(Phase.TAKING, Hold(table.label, 0, 0)))
+            self._tell(Report(Phase.TAKING, Hold(table.label, *JOURNAL)))
             try:
                 found = self._claimed_before(table)
                 run = found or transitions.claim_waiting(table, self.options.lanes, self.name)
@@ -218,6 +225,10 @@ class Child:
             logger.info("%s %s was interrupted; this process ends.", run._meta.label, run.pk)
             logging.shutdown()
             os._exit(GAVE_UP)
+        except Exception:
+            logger.exception("%s %s could not be settled.", run._meta.label, run.pk)
+            logging.shutdown()
+            os._exit(BROKEN)
         self._interrupts.install()
         tidy_connections(idle=False)
         if django_settings.DEBUG:

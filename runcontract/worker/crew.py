@@ -61,6 +61,8 @@ class Member:
             self.since, self.told, self.kill_at, self.reason = now(), None, None, ""
         if report.phase is Phase.SETTLING:
             self.kill_at = None
+        elif self.told is Order.TIMEOUT:
+            self.told = self.kill_at = None
         self.phase, self.hold = report.phase, report.hold
         self.worked = self.worked or report.hold is not None
         self.deadline = None if report.timeout is None else now() + report.timeout

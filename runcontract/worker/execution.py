@@ -11,12 +11,14 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
+from django.db.utils import DataError, IntegrityError, InternalError, ProgrammingError
 
 from .. import signals
 from ..conf import settings
@@ -69,6 +71,7 @@ class Execution:
         self.hold = Hold(self.table.label, run.pk, run.lease)
         self._interrupts, self._tell = interrupts, tell
         self._stats: Mapping[str, Any] = {}
+        self._noting: asyncio.Task[None] | None = None
 
     def execute(self) -> None:
         """Perform and settle. Raises GivenUp when this process must end without writing."""
@@ -159,7 +162,21 @@ class Execution:
             raise
 
     def _note(self, stats: Mapping[str, Any]) -> None:
-        """Write the live stats, unless a transaction of the job's is open and would hide them."""
+        """Write the live stats; from a coroutine in the thread that has the connection."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._write_note(stats)
+            return
+        if self._noting is None or self._noting.done():
+            self._noting = loop.create_task(self._note_later(stats))
+
+    async def _note_later(self, stats: Mapping[str, Any]) -> None:
+        with suppress(RunCancelled, LeaseLost):  # the supervisor's order says it to the task
+            await sync_to_async(self._write_note)(stats)
+
+    def _write_note(self, stats: Mapping[str, Any]) -> None:
+        """Not while a transaction of the job's is open, which would hide it and lock the row."""
         if connections[self.table.alias].in_atomic_block:
             return
         try:
@@ -261,6 +278,10 @@ class Execution:
             except LeaseLost:
                 logger.warning("%s: lost its lease; nothing was written.", self.hold)
                 return None
+            except (DataError, ProgrammingError, IntegrityError, InternalError):
+                broken += 1
+                if broken > HOOK_TRIES:
+                    raise
             except DatabaseFailure as error:
                 broken += self._database_answers()
                 wait = min(SETTLE_EVERY, 0.2 * 2**broken)

@@ -67,14 +67,20 @@ class Interrupts:
     def _interrupt(self) -> None:
         hold = self._window
         order = self._orders.get(hold) if hold else None
-        if order is None:
+        if order is None or hold is None:
             return
         if self._task is not None:
             loop, task = self._task
             loop.call_soon_threadsafe(task.cancel)
             return
         self._window = None
-        raise RAISED[order]
+        raise self._taken(order, hold)
+
+    def _taken(self, order: Order, hold: Hold) -> Interrupted:
+        """What to raise. A timeout is over with its attempt; the others hold for the claim."""
+        if order is Order.TIMEOUT:
+            del self._orders[hold]
+        return RAISED[order]()
 
     def order_for(self, hold: Hold) -> Order | None:
         """What the supervisor has ordered for this run, if anything."""
@@ -88,12 +94,14 @@ class Interrupts:
             return
         if threading.current_thread() is threading.main_thread():
             self._window = None
-        raise RAISED[order]
+        raise self._taken(order, hold)
 
     @contextmanager
     def window(self, hold: Hold) -> Iterator[None]:
         """While open, an order for this run is raised inside the main thread."""
-        self._orders = {kept: order for kept, order in self._orders.items() if kept == hold}
+        self._read()
+        order = self._orders.get(hold)
+        self._orders = {} if order in (None, Order.TIMEOUT) else {hold: order}
         self._window = hold
         try:
             self._on_news(0, None)

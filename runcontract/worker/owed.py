@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from django.db.utils import Error
+
 from ..lifecycle import statements, transitions
-from ..lifecycle.database import DatabaseFailure, execute, forget_connections
+from ..lifecycle.database import execute, forget_connections
 from ..lifecycle.table import table_at
 from .clock import now, patience
 from .pulse import PATIENCE, RETRY
@@ -45,7 +47,7 @@ class Owed:
             with patience(PATIENCE):
                 self._look_up_claims()
                 self._give_back()
-        except DatabaseFailure as error:
+        except Error as error:
             logger.warning("Runs could not be given back yet (%s).", type(error).__name__)
             forget_connections()
 

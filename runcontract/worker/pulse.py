@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.utils import Error
+
 from ..conf import settings
 from ..lifecycle import statements
-from ..lifecycle.database import DatabaseFailure, execute, forget_connections
+from ..lifecycle.database import execute, forget_connections
 from ..lifecycle.table import Table, table_at
 from .clock import now, patience
 from .reports import Hold
@@ -121,7 +123,8 @@ def _ask(table: Table, statement: str, params: list[Any]) -> list[tuple[Any, ...
     try:
         with patience(PATIENCE):
             return execute(table.alias, statement, params)
-    except DatabaseFailure:
+    except Error as error:
+        logger.debug("%s", error)
         forget_connections()
         return None
 

@@ -16,6 +16,10 @@ RECYCLED, DONE, GAVE_UP, BROKEN = 0, 10, 11, 12
 """Exit codes of a child: replace me; I am done; I left a run for you; I could not work."""
 
 
+JOURNAL = (0, 0)
+"""Key and lease of a claim from the journal, which does not know yet what it will get."""
+
+
 class Phase(StrEnum):
     """What a child is doing."""
 

@@ -23,7 +23,7 @@ from .clock import now
 from .crew import Crew, Member, cause_of_death
 from .owed import Owed
 from .pulse import Pulse, unreported
-from .reports import DONE, RECYCLED, Hold, Order, Phase
+from .reports import DONE, JOURNAL, RECYCLED, Hold, Order, Phase
 
 logger = logging.getLogger("runcontract.worker")
 
@@ -31,6 +31,8 @@ LOOK_EVERY = 2.0
 """Seconds between two looks for cancels and lost leases."""
 GIVE_UP_GRACE = 3.0
 """Seconds that a job has to unwind when the worker must give its run up."""
+SETTLE_GRACE = 6.0
+"""Seconds that a drain leaves to a child whose perform has ended, and that only has to settle."""
 TIMEOUT_GRACE = 5.0
 """Seconds that a job has to unwind after its timeout before its process is killed."""
 CANCEL_GRACE = 20.0
@@ -203,6 +205,8 @@ class Supervisor:
         for member in self.crew.members:
             hold = member.hold
             if hold is not None and member.phase is Phase.TAKING:
+                if (hold.pk, hold.lease) == JOURNAL:
+                    continue
                 hold = Hold(hold.label, hold.pk, hold.lease + 1)
             if hold is not None and member.reason != "lost":
                 holds.append(hold)
@@ -299,7 +303,8 @@ class Supervisor:
                 member.kill_at = member.kill_at or now() + GIVE_UP_GRACE
                 continue
             logger.warning("%s: has not ended in time and is given back.", member.hold)
-            member.order(Order.GIVE_UP, grace=GIVE_UP_GRACE, reason="drain")
+            grace = GIVE_UP_GRACE if member.performs else SETTLE_GRACE
+            member.order(Order.GIVE_UP, grace=grace, reason="drain")
             member.signal(signal.SIGTERM)
 
     def _last_words(self) -> None:

@@ -1,0 +1,1 @@
+"""A project that shows runcontract at work: one app is one consumer."""

@@ -1,0 +1,15 @@
+"""The tables, and what can be done with them as a whole."""
+
+from .catalogue import DeadLetter, Harvest, Source
+from .harvest import HarvestRun
+from .reconcile import ReconcileRun, reconcile, retry_dead_letters
+
+__all__ = [
+    "DeadLetter",
+    "Harvest",
+    "HarvestRun",
+    "ReconcileRun",
+    "Source",
+    "reconcile",
+    "retry_dead_letters",
+]

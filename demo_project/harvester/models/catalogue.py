@@ -1,0 +1,60 @@
+"""What is to be harvested, what was, and what could not be."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Source(models.Model):
+    """A distribution that the origin lists or listed once."""
+
+    name = models.CharField(max_length=200, unique=True)
+    version = models.CharField(max_length=200)
+    listed = models.BooleanField(default=True)
+    generation = models.PositiveIntegerField(
+        default=1, help_text="Grows each time that its harvest is asked for anew."
+    )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Harvest(models.Model):
+    """What was harvested last from a source."""
+
+    source = models.OneToOneField(Source, on_delete=models.CASCADE)
+    generation = models.PositiveIntegerField()
+    version = models.TextField()
+    summary = models.TextField(blank=True)
+    license = models.TextField(blank=True)
+    requires_python = models.TextField(blank=True)
+    requires_dist = models.JSONField(default=list)
+    harvested_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.version}"
+
+
+class DeadLetter(models.Model):
+    """A harvest that failed for good, until somebody picks it up again."""
+
+    source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="dead_letters")
+    job_id = models.CharField(max_length=255)
+    failure = models.CharField(max_length=20)
+    cause = models.TextField()
+    at = models.DateTimeField()
+    picked_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the source was taken up again; empty while open."
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["source"],
+                condition=models.Q(picked_at=None),
+                name="harvester_one_open_dead_letter",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.cause}"
