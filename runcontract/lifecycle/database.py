@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models import Model
 from django.db.utils import Error, InterfaceError, OperationalError
 
@@ -106,3 +107,11 @@ def _close(connection: BaseDatabaseWrapper) -> None:
         connection.close()
     except Exception:  # noqa: BLE001 - broken as it is, it only has to go
         connection.connection = None
+
+
+def close_before_fork() -> None:
+    """Close every connection and pool: nothing that is open may be shared with a child."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        if isinstance(connection, DatabaseWrapper):
+            connection.close_pool()

@@ -117,7 +117,7 @@ class Execution:
             cancel_statements()
             forget_connections()
         elif not outcome.settled:
-            tidy_connections(idle=False)
+            tidy_connections(idle=False)  # or the settle would join what the job left open
         return outcome
 
     def _was_given_up(self, outcome: Outcome) -> bool:
