@@ -182,6 +182,16 @@ def give_back(table: Table) -> str:
 
 
 @cache
+def call_back(table: Table) -> str:
+    """pk, lease -> pk, lease, lane, job_id of a queued run whose address is void from now on."""
+    return (
+        f"UPDATE {table.name} SET lease = lease + 1, dispatched_at = {NOW} "
+        f"WHERE {table.pk} = %s AND state = 'queued' AND lease = %s "
+        f"RETURNING {table.pk}, lease, lane, job_id"
+    )
+
+
+@cache
 def suspects(table: Table) -> str:
     """stale_after, heartbeat -> pk, lease, heartbeat_at, worker of what is silent or ahead."""
     return (

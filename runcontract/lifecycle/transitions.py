@@ -78,7 +78,7 @@ def next_attempt(run: Any, ended: int, error: RunError, stats: Stats) -> bool:
     document = as_json(error, previous=run.last_error, steps=None)
     params = [*_error(document, error), json.dumps(stats), run.pk, run.lease, ended]
     counted = execute(table.alias, statements.next_attempt(table), params)
-    if not counted and _cancel_stands_against(table, run):
+    if not counted and not _counted_before(table, run, ended):
         return False
     run.last_error = document
     if table.counts:
@@ -92,6 +92,18 @@ def _cancel_stands_against(table: Table, run: Any) -> bool:
     if row is None or row.lease != run.lease:
         raise LeaseLost(table.label, run.pk, run.lease)
     return bool(row.cancel_requested and row.state == State.RUNNING)
+
+
+def _counted_before(table: Table, run: Any, ended: int) -> bool:
+    """Whether the attempt was counted already, its reply lost; False if a cancel was asked.
+
+    Raises LeaseLost: a row that was settled under our own lease, its reply lost, is not run again.
+    """
+    row = read(table, run.pk)
+    if row is None or row.lease != run.lease or row.state != State.RUNNING:
+        raise LeaseLost(table.label, run.pk, run.lease)
+    counted = row.attempts if table.counts else row.stats.get("repeats", 0) + 1
+    return bool(counted == ended + 1)
 
 
 def succeed(run: Any, stats: Stats) -> None:
@@ -209,6 +221,18 @@ def give_back(table: Table, pk: Any, lease: int) -> bool:
     """
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, statements.give_back(table), [pk, lease])
+        dispatch_on_commit(table.alias, [parcel(table, *row) for row in rows])
+    return bool(rows)
+
+
+def call_back(table: Table, pk: Any, lease: int) -> bool:
+    """Make an address void, because whoever took it may be dead; the run is dispatched anew.
+
+    A claim by the old address that is still on its way finds nothing then. False: the run is not
+    queued under this lease (any more).
+    """
+    with transaction.atomic(using=table.alias):
+        rows = execute(table.alias, statements.call_back(table), [pk, lease])
         dispatch_on_commit(table.alias, [parcel(table, *row) for row in rows])
     return bool(rows)
 
