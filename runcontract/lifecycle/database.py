@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models import Model
 from django.db.utils import Error, InterfaceError, OperationalError
 
@@ -80,4 +81,15 @@ def tidy_connections(*, idle: bool) -> None:
 
 
 def _as_configured(connection: BaseDatabaseWrapper) -> bool:
-    return bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
+    """Whether no transaction is open: not for Django and not, by a job's BEGIN, for Postgres."""
+    raw = connection.connection
+    idle = raw is None or raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    return idle and bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
+
+
+def close_before_fork() -> None:
+    """Close every connection and pool: nothing that is open may be shared with a child."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        if isinstance(connection, DatabaseWrapper):
+            connection.close_pool()

@@ -210,22 +210,22 @@ def reap_silent(table: Table) -> str:
 
 
 @cache
-def reap_fail(table: Table) -> str:
+def reap_fail(table: Table, counter: str) -> str:
     """failure, error, fingerprint, hold, pk, lease -> rerun_requested."""
     return (
         f"UPDATE {table.name} SET state = 'failed', failure = %s, lease = lease + 1, {ERROR}, "
-        f"{ENDED}, stats = stats || {_count('lost')} "
+        f"{ENDED}, stats = stats || {_count(counter)} "
         f"WHERE {table.pk} = %s AND {HELD} RETURNING rerun_requested"
     )
 
 
 @cache
-def reap_retry(table: Table) -> str:
+def reap_retry(table: Table, counter: str) -> str:
     """error, fingerprint, pause, pk, lease. A model without a deferred start is due at once."""
     later = f"next_retry_at = {NOW} + %s::interval, " if table.counts else ""
     return (
         f"UPDATE {table.name} SET state = 'queued', lease = lease + 1, {ERROR}, {later}"
-        f"dispatched_at = NULL, {RELEASED}, stats = stats || {_count('lost')} "
+        f"dispatched_at = NULL, {RELEASED}, stats = stats || {_count(counter)} "
         f"WHERE {table.pk} = %s AND {HELD} AND NOT cancel_requested RETURNING {table.pk}"
     )
 
@@ -270,7 +270,7 @@ def ask_rerun(table: Table) -> str:
 def redo(table: Table) -> str:
     """pk -> the row. It meets the two unique constraints like an enqueue."""
     counter = "attempts = 0, next_retry_at = NULL, " if table.counts else ""
-    counters = "'{lost,given_back,deferred,repeats,steps,progress}'::text[]"
+    counters = "'{lost,timeouts,given_back,deferred,repeats,steps,progress}'::text[]"
     return (
         f"UPDATE {table.name} SET state = 'queued', failure = '', {counter}"
         f"cancel_requested = false, rerun_requested = false, queued_at = {NOW}, "

@@ -243,16 +243,18 @@ def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure) -> None
     """The row is locked by this transaction, so what was read of it holds."""
     error = replace(error, attempt=run.attempts) if table.counts else error
     steps = (run.stats or {}).get("steps")
+    counter = "timeouts" if kind == Failure.TIMEOUT else "lost"
     stored = _error(as_json(error, previous=run.last_error, steps=steps), error)
     if not run.cancel_requested and _may_run_again(table, run, kind):
         pause = [_lost_pause(run, table.policy)] if table.counts else []
-        execute(table.alias, statements.reap_retry(table), [*stored, *pause, run.pk, run.lease])
+        statement = statements.reap_retry(table, counter)
+        execute(table.alias, statement, [*stored, *pause, run.pk, run.lease])
         run.state = str(State.QUEUED)
         _announce(signals.run_deferred, table, run, error=error)
         return
     failure = Failure.CANCELLED if run.cancel_requested else kind
     params = [str(failure), *stored, table.policy.hold_failed, run.pk, run.lease]
-    rows = execute(table.alias, statements.reap_fail(table), params)
+    rows = execute(table.alias, statements.reap_fail(table, counter), params)
     after_failure(table, run, failure, error, asked=rows[0][0])
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from django.db import connections
-
+from ..lifecycle.database import close_before_fork
 from .burial import Obituary
 from .child import ChildOptions, live, worker_name
 from .clock import now
@@ -106,7 +105,7 @@ class Crew:
 
         Signals wait until the child has its own handlers.
         """
-        connections.close_all()
+        close_before_fork()
         report_in, report_out = os.pipe()
         order_in, order_out = os.pipe()
         parent, nonce = os.getpid(), uuid.uuid4().hex[:8]
@@ -152,8 +151,8 @@ class Crew:
         for member in list(self.members):
             if self._has_ended(member):
                 member.kill()
-                _, status = os.waitpid(member.pid, 0)
-                member.status = status
+                if member.status is None:
+                    _, member.status = os.waitpid(member.pid, 0)
                 member.listen()
                 member.close()
                 self.members.remove(member)
@@ -162,9 +161,16 @@ class Crew:
 
     @staticmethod
     def _has_ended(member: Member) -> bool:
-        """Seen but not yet waited for, so that its pid cannot belong to anybody else."""
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, member.pid, flags) is not None
+        """Seen but not yet waited for, so that its pid cannot belong to anybody else.
+
+        Python before 3.13 has no waitid on macOS; there it is waited for at once.
+        """
+        if hasattr(os, "waitid"):
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, member.pid, flags) is not None
+        ended, status = os.waitpid(member.pid, os.WNOHANG)
+        member.status = status if ended else None
+        return bool(ended)
 
 
 def cause_of_death(status: int) -> str:

@@ -35,7 +35,12 @@ from ..exceptions import (
     RunTimedOut,
 )
 from ..lifecycle import transitions
-from ..lifecycle.database import DatabaseFailure, cancel_statements, forget_connections
+from ..lifecycle.database import (
+    DatabaseFailure,
+    cancel_statements,
+    forget_connections,
+    tidy_connections,
+)
 from ..lifecycle.table import table_of
 from .interrupts import Interrupts
 from .reports import Hold, Order, Phase, Report
@@ -106,6 +111,8 @@ class Execution:
         if isinstance(outcome.error, Interrupted):
             cancel_statements()
             forget_connections()
+        elif not outcome.settled:
+            tidy_connections(idle=False)  # or the settle would join what the job left open
         return outcome
 
     def _perform(self, context: RunContext, attempt: int) -> Outcome:

@@ -25,7 +25,7 @@ logger = logging.getLogger("runcontract.worker")
 
 RETRY = 1.0
 """Seconds until skipped rows, or a database that did not answer, are tried again."""
-PATIENCE = 5.0
+PATIENCE = 3.0
 """Seconds that one statement of the supervisor may take."""
 
 

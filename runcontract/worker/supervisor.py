@@ -37,7 +37,7 @@ TIMEOUT_GRACE = 5.0
 """Seconds that a job has to unwind after its timeout before its process is killed."""
 CANCEL_GRACE = 20.0
 """The same after a cancel."""
-LAST_WORDS = 8.0
+LAST_WORDS = 4.0
 """Seconds that a draining supervisor spends on giving runs back, at the most."""
 BURIALS = 3
 """Children that may die over the same obituary before it is left to the watchdog."""
