@@ -11,7 +11,7 @@ from runcontract.lifecycle.table import Table
 from runcontract.models import RetryContract, RunContract, SchedulerLease, Tick
 from runcontract.registry import aliases, run_models, tables
 from tests.lab.models import MailRun, Order, OtherRun, PassRun, SyncRun, UuidRun
-from tests.support.rows import again, an_error, claim, claimed, failed, queued, row_of, sql
+from tests.support.runs import again, an_error, claim, claimed, failed, queued, row_of, sql
 
 pytestmark = pytest.mark.django_db
 

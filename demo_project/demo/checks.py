@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,9 +13,9 @@ from django.db.models import Count, F
 
 from demo_project.harvester.models import DeadLetter, Harvest, Source
 from demo_project.origin import installed
-from runcontract.registry import run_models
 
 from . import witness
+from .counts import consumers
 
 PATIENCE = 10.0
 """Seconds that a worker may need to drop the messages of runs that have ended."""
@@ -58,19 +58,16 @@ def _unsettled() -> Iterator[str]:
             generation=F("source__generation"), version=F("source__version")
         ).values_list("source__name", flat=True)
     )
-    dead = set(
-        DeadLetter.objects.filter(picked_at=None)
-        .exclude(cause="")
-        .values_list("source__name", flat=True)
-    )
+    letters = DeadLetter.objects.open().exclude(cause="")
+    dead = set(letters.values_list("source__name", flat=True))
     for name in Source.objects.filter(listed=True).values_list("name", flat=True):
         if (name in harvested) == (name in dead):
-            yield f"{name} is both" if name in dead else f"{name} is neither"
+            yield f"{name} is {'both' if name in dead else 'neither'}"
 
 
 def _twice(since: datetime) -> Iterator[str]:
     yield from witness.succeeded_twice()
-    for model in run_models():
+    for model in consumers():
         table, succeeded = model._meta.db_table, model.objects.filter(state="succeeded")
         jobs = succeeded.values("job_id").annotate(times=Count("pk")).filter(times__gt=1)
         yield from (f"{table} {each['job_id']}" for each in jobs)
@@ -83,7 +80,7 @@ def _twice(since: datetime) -> Iterator[str]:
 
 
 def _active() -> Iterator[str]:
-    for model in run_models():
+    for model in consumers():
         for run in model.objects.filter(finished_at=None)[:5]:
             yield f"{run.job_id} is {run.state}"
 
@@ -104,8 +101,3 @@ def lane_lengths() -> dict[str, int]:
             if count := int(server.llen(f"rq:queue:{lane}")):
                 lengths[lane] = count
     return lengths
-
-
-def all_hold(checks: Iterable[Check]) -> bool:
-    """Whether nothing speaks against any of them."""
-    return all(check.holds for check in checks)

@@ -189,13 +189,21 @@ def give_back(table: Table) -> str:
 
 
 @cache
-def suspects(table: Table) -> str:
-    """stale_after, heartbeat -> pk, lease, heartbeat_at, worker of what is silent, or ahead of
-    the clock; then whether it is ahead.
-    """
+def call_back(table: Table) -> str:
+    """pk, lease -> pk, lease, lane, job_id of a queued run whose address is void from now on."""
     return (
-        f"SELECT {table.pk}, lease, heartbeat_at, worker, heartbeat_at > statement_timestamp() "
-        f"FROM {table.name} "
+        f"UPDATE {table.name} SET lease = lease + 1, dispatched_at = {NOW} "
+        f"WHERE {table.pk} = %s AND state = 'queued' AND lease = %s "
+        f"RETURNING {table.pk}, lease, lane, job_id"
+    )
+
+
+@cache
+def suspects(table: Table) -> str:
+    """stale_after, heartbeat -> pk, lease, pulse, worker, ahead of what is silent or ahead."""
+    return (
+        f"SELECT {table.pk}, lease, heartbeat_at AT TIME ZONE 'UTC', worker, "
+        f"heartbeat_at > statement_timestamp() FROM {table.name} "
         f"WHERE state = 'running' AND (heartbeat_at < statement_timestamp() - %s::interval "
         f"OR heartbeat_at > statement_timestamp() + %s::interval)"
     )
@@ -220,22 +228,22 @@ def reap_silent(table: Table) -> str:
 
 
 @cache
-def reap_fail(table: Table) -> str:
+def reap_fail(table: Table, counter: str) -> str:
     """failure, error, fingerprint, hold, pk, lease -> rerun_requested."""
     return (
         f"UPDATE {table.name} SET state = 'failed', failure = %s, lease = lease + 1, {ERROR}, "
-        f"{ENDED}, stats = stats || {_count('lost')} "
+        f"{ENDED}, stats = stats || {_count(counter)} "
         f"WHERE {table.pk} = %s AND {HELD} RETURNING rerun_requested"
     )
 
 
 @cache
-def reap_retry(table: Table) -> str:
+def reap_retry(table: Table, counter: str) -> str:
     """error, fingerprint, pause, pk, lease. A model without a deferred start is due at once."""
     later = f"next_retry_at = {NOW} + %s::interval, " if table.counts else ""
     return (
         f"UPDATE {table.name} SET state = 'queued', lease = lease + 1, {ERROR}, {later}"
-        f"dispatched_at = NULL, {RELEASED}, stats = stats || {_count('lost')} "
+        f"dispatched_at = NULL, {RELEASED}, stats = stats || {_count(counter)} "
         f"WHERE {table.pk} = %s AND {HELD} AND NOT cancel_requested RETURNING {table.pk}"
     )
 
@@ -283,7 +291,7 @@ def redo(table: Table) -> str:
     The lease grows, for the message of a run that was cancelled in its lane may still be there.
     """
     counter = "attempts = 0, next_retry_at = NULL, " if table.counts else ""
-    counters = "'{lost,given_back,deferred,repeats,steps,progress}'::text[]"
+    counters = "'{lost,timeouts,given_back,deferred,repeats,steps,progress}'::text[]"
     return (
         f"UPDATE {table.name} SET state = 'queued', failure = '', lease = lease + 1, {counter}"
         f"cancel_requested = false, rerun_requested = false, queued_at = {NOW}, "
@@ -338,12 +346,16 @@ def sweep_lost(table: Table) -> str:
 
 
 def _sweep(table: Table, which: str) -> str:
-    return _batch(
-        table,
-        f"state = 'queued' AND lane = ANY(%s) AND {which} AND {_due(table)}",
-        "lane, dispatched_at",
-        f"dispatched_at = {NOW}",
-        f"{table.pk}, lease, lane, job_id",
+    """The rows come in the order in which they were sent before, which UPDATE alone cannot say."""
+    columns = ", ".join(f"{table.name}.{name}" for name in ("lease", "lane", "job_id"))
+    return (
+        f"WITH pick AS MATERIALIZED (SELECT {table.pk} AS pk, dispatched_at AS sent "
+        f"FROM {table.name} WHERE state = 'queued' AND lane = ANY(%s) AND {which} "
+        f"AND {_due(table)} ORDER BY lane, dispatched_at, {table.pk} LIMIT %s "
+        f"FOR NO KEY UPDATE SKIP LOCKED), "
+        f"moved AS (UPDATE {table.name} SET dispatched_at = {NOW} FROM pick "
+        f"WHERE {table.name}.{table.pk} = pick.pk RETURNING pick.pk, pick.sent, {columns}) "
+        f"SELECT pk, lease, lane, job_id FROM moved ORDER BY sent, pk"
     )
 
 
@@ -360,10 +372,10 @@ def _batch(table: Table, which: str, order: str, change: str, returned: str) -> 
 
 @cache
 def sent_at(table: Table) -> str:
-    """pk, lease -> dispatched_at of a queued row."""
+    """pk, lease -> dispatched_at of a queued row that was sent."""
     return (
-        f"SELECT dispatched_at FROM {table.name} "
-        f"WHERE {table.pk} = %s AND lease = %s AND state = 'queued'"
+        f"SELECT dispatched_at AT TIME ZONE 'UTC' FROM {table.name} "
+        f"WHERE {table.pk} = %s AND lease = %s AND state = 'queued' AND dispatched_at IS NOT NULL"
     )
 
 

@@ -241,6 +241,18 @@ def give_back(table: Table, pk: Any, lease: int) -> bool:
     return bool(rows)
 
 
+def call_back(table: Table, pk: Any, lease: int) -> bool:
+    """Make an address void, because whoever took it may be dead; the run is dispatched anew.
+
+    A claim by the old address that is still on its way finds nothing then. False: the run is not
+    queued under this lease (any more).
+    """
+    with transaction.atomic(using=table.alias):
+        rows = execute(table.alias, statements.call_back(table), [pk, lease])
+        dispatch_on_commit(table.alias, [parcel(table, *row) for row in rows])
+    return bool(rows)
+
+
 def reap(
     table: Table, pk: Any, lease: int, error: RunError, *, kind: Failure = Failure.STALE
 ) -> None:
@@ -280,15 +292,17 @@ def _settle_lost(
     attempt = run.attempts if table.counts else error.attempt
     error = replace(error, attempt=attempt, failure="" if again else str(failure))
     steps = (run.stats or {}).get("steps")
+    counter = "timeouts" if kind == Failure.TIMEOUT else "lost"
     stored = _error(as_json(error, previous=run.last_error, steps=steps), error)
     if again:
         pause = [_lost_pause(run, table.policy)] if table.counts else []
-        execute(table.alias, statements.reap_retry(table), [*stored, *pause, run.pk, run.lease])
+        statement = statements.reap_retry(table, counter)
+        execute(table.alias, statement, [*stored, *pause, run.pk, run.lease])
         run.state = str(State.QUEUED)
         _announce(signals.run_deferred, table, run, error=error)
         return
     params = [str(failure), *stored, table.policy.hold_failed, run.pk, run.lease]
-    rows = execute(table.alias, statements.reap_fail(table), params)
+    rows = execute(table.alias, statements.reap_fail(table, counter), params)
     after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)
 
 

@@ -3,16 +3,13 @@
 A run is reaped by the second look, at least three seconds after a first that saw it stale with
 the same lease and the same pulse. A supervisor that could not write because its row was locked,
 or because the database was away, has that long to prove that it lives.
-
-A pulse from the future proves nothing about silence: the database's clock was set back, and each
-living run has one. It has `stale_after` of the watchdog's own clock to be replaced by another.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +18,8 @@ from ..contract.errors import RunError
 from ..contract.states import Failure
 from ..exceptions import LeaseLost
 from . import statements
-from .database import execute
+from .batches import Between, nothing
+from .database import DatabaseFailure, answers, as_utc, execute
 from .table import Table
 from .transitions import reap_silent
 
@@ -29,8 +27,10 @@ logger = logging.getLogger("runcontract.watch")
 
 SECOND_LOOK = 3.0
 """Seconds between the look that suspects and the look that reaps."""
-LOGGED = 2
-"""Failures to reap one run that are logged."""
+PATIENCE = 5.0
+"""Seconds that one look spends on reaping, for a consumer's `on_failed` may be slow."""
+
+_Key = tuple[Table, Any]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class _Suspect:
     lease: int
     pulse: datetime
     since: float
-    broken: int = 0
-    """How often reaping it failed; after the first time `on_failed` is left out."""
+    wait: float
+    """Seconds until it is believed. A pulse that is ahead of the clock tells that the clock was
+    set back; whoever lives has written another before it could be stale."""
 
 
 class Watch:
@@ -47,53 +48,72 @@ class Watch:
 
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
-        self._suspects: dict[tuple[str, Any], _Suspect] = {}
+        self._suspects: dict[_Key, _Suspect] = {}
+        self._refused: dict[_Key, int] = {}
 
     @property
     def suspects(self) -> int:
         """How many runs are suspected and wait for the second look."""
         return len(self._suspects)
 
-    def forget(self) -> None:
-        """Begin anew: the silence may have been the watchdog's own."""
-        self._suspects.clear()
+    def forget(self, alias: str | None = None) -> None:
+        """Begin anew, with one database or with all: the silence may have been the watchdog's."""
+        self._suspects = {
+            key: value
+            for key, value in self._suspects.items()
+            if alias is not None and key[0].alias != alias
+        }
 
-    def reap(self, table: Table) -> int:
+    def reap(self, table: Table, between: Between = nothing) -> int:
         """One look at a table: suspect what is newly silent, reap what still is."""
-        now, found = self._clock(), {}
-        due: list[tuple[Any, str]] = []
-        stale_after = table.policy.stale_after
-        limits = [stale_after, settings().HEARTBEAT]
-        for row in execute(table.alias, statements.suspects(table), limits):
-            pk, lease, pulse, worker, ahead = row
-            known = self._suspects.get((table.label, pk))
-            if known is None or (known.lease, known.pulse) != (lease, pulse):
-                known = _Suspect(lease, pulse, now)
-            found[(table.label, pk)] = known
-            patience = stale_after.total_seconds() if ahead else SECOND_LOOK
-            if now - known.since >= patience:
-                due.append((pk, worker))
-        others = {key: value for key, value in self._suspects.items() if key[0] != table.label}
-        self._suspects = others | found
-        return sum(self._reap_one(table, pk, worker) for pk, worker in due)
+        begun, reaped = self._clock(), 0
+        for key, worker in self._look(table, begun):
+            if self._clock() - begun > PATIENCE:
+                break
+            reaped += self._reap_one(key, worker)
+            between()
+        return reaped
 
-    def _reap_one(self, table: Table, pk: Any, worker: str) -> bool:
-        known = self._suspects[(table.label, pk)]
-        last = known.pulse.isoformat()
-        message = f"The worker {worker} was lost: its last pulse came at {last}."
+    def _look(self, table: Table, now: float) -> list[tuple[_Key, str]]:
+        """Those whose second look this is, with their workers."""
+        limits = [table.policy.stale_after, settings().HEARTBEAT]
+        found: dict[_Key, _Suspect] = {}
+        due = []
+        rows = execute(table.alias, statements.suspects(table), limits)
+        for pk, lease, beat, worker, ahead in rows:
+            key, pulse = (table, pk), as_utc(beat)
+            known = self._suspects.get(key)
+            if known is None or (known.lease, known.pulse) != (lease, pulse):
+                wait = table.policy.stale_after.total_seconds() if ahead else SECOND_LOOK
+                known = _Suspect(lease, pulse, now, wait)
+            found[key] = known
+            if now - known.since >= known.wait:
+                due.append((key, worker))
+        others = {key: value for key, value in self._suspects.items() if key[0] != table}
+        self._suspects = others | found
+        return due
+
+    def _reap_one(self, key: _Key, worker: str) -> bool:
+        (table, pk), suspect = key, self._suspects[key]
+        message = (
+            f"The worker {worker} was lost: its last pulse came at {suspect.pulse.isoformat()}."
+        )
         error = RunError("WorkerLost", message, "", 1, str(Failure.STALE))
+        hook = self._refused.get(key) != suspect.lease
         try:
-            reap_silent(table, pk, known.lease, known.pulse, error, hook=not known.broken)
+            reap_silent(table, pk, suspect.lease, suspect.pulse, error, hook=hook)
         except LeaseLost:
             return False
-        except Exception:  # one row's trouble is its own, a lost database is everybody's
-            execute(table.alias, "SELECT 1")
-            if known.broken < LOGGED:
-                logger.exception("%s %s could not be reaped; tried again.", table.label, pk)
-            self._suspects[(table.label, pk)] = replace(known, broken=known.broken + 1)
+        except Exception as error:
+            if isinstance(error, DatabaseFailure) and not answers(table.alias):
+                raise  # it is away, which is no trouble of this row's own
+            if hook:
+                logger.exception("%s %s could not be reaped; once more.", table.label, pk)
+            self._refused[key] = suspect.lease
             return False
         logger.warning("Reaped %s %s: %s", table.label, pk, message)
-        self._suspects.pop((table.label, pk), None)
+        self._refused.pop(key, None)
+        del self._suspects[key]
         return True
 
 

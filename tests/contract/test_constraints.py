@@ -9,7 +9,7 @@ from runcontract.contract.constraints import NAME_LIMIT, expected_names
 from runcontract.lifecycle.table import table_of
 from runcontract.registry import run_models
 from tests.lab.models import MailRun, PassRun
-from tests.support.rows import sql
+from tests.support.runs import sql
 
 pytestmark = pytest.mark.django_db
 

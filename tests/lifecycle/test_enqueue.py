@@ -17,7 +17,7 @@ from runcontract.transport import client
 from runcontract.transport.messages import hint_key
 from tests.lab.models import MailRun, Order, OtherRun, PassRun, SyncRun, UuidRun
 from tests.settings import QUICK, run_settings
-from tests.support.rows import (
+from tests.support.runs import (
     again,
     an_error,
     change,

@@ -19,7 +19,7 @@ from runcontract.lifecycle.table import Table
 from runcontract.lifecycle.validate import check_storable, differing
 from runcontract.models import RunContract
 from tests.lab.models import MailRun, Order, SyncRun
-from tests.support.rows import again, claim, messages, queued, sql
+from tests.support.runs import again, claim, messages, queued, sql
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_server")]
 
