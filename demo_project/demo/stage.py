@@ -21,6 +21,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from rich.console import Console
 
+from demo_project.origin import installed
 from demo_project.state import CHECKOUT, directory
 from demo_project.urls import failure_page
 
@@ -91,6 +92,8 @@ class Stage:
         self.env = dict(os.environ, PYTHONUNBUFFERED="1")
         self.footer = ""
         self.meter: Meter
+        here = installed(options.limit)
+        self.versions = {name: metadata["version"] for name, metadata in here.items()}
         self._snapshot: Snapshot | None = None
 
     def open(self) -> None:
@@ -119,7 +122,7 @@ class Stage:
                 self.progress.say(f"not done after {self.options.patience:.0f} s")
                 break
             time.sleep(LOOK)
-        found = checks.everything(self.meter.since, self.options.limit)
+        found = checks.everything(self.meter.since, self.versions)
         self.progress.close()
         summary(self.progress.console, self.meter.read(), found)
         return DONE if all(check.holds for check in found) else FAILED
