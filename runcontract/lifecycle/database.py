@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -43,10 +44,60 @@ def execute(alias: str, statement: str, params: Sequence[Any] = ()) -> list[tupl
         raise
 
 
+def as_utc(value: datetime) -> datetime:
+    """A time that a statement gave AT TIME ZONE 'UTC', so that no setting can make it ambiguous."""
+    return value.replace(tzinfo=UTC)
+
+
+def database_now(alias: str) -> datetime:
+    """The clock that counts."""
+    return as_utc(execute(alias, "SELECT clock_timestamp() AT TIME ZONE 'UTC'")[0][0])
+
+
+def answers(alias: str) -> bool:
+    """Whether the database is there, asked on a new connection."""
+    forget_connection(connections[alias])
+    try:
+        execute(alias, "SELECT 1")
+    except DatabaseFailure:
+        forget_connection(connections[alias])
+        return False
+    return True
+
+
+_LIMITS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""libpq's: seconds, and milliseconds for the last."""
+
+
+def limit_waiting() -> None:
+    """In this process, let no dead line to a database wait for longer than half a minute.
+
+    What the project itself sets in OPTIONS counts.
+    """
+    for connection in connections.all():
+        if connection.vendor == "postgresql":
+            options = connection.settings_dict.setdefault("OPTIONS", {})
+            connection.settings_dict["OPTIONS"] = _LIMITS | options
+
+
+def forget_connection(connection: BaseDatabaseWrapper) -> None:
+    """Close this one, so that its next statement opens a fresh one."""
+    try:
+        connection.close()
+    except Exception:  # noqa: BLE001 - broken as it is, it only has to go
+        connection.connection = None
+
+
 def forget_connections() -> None:
     """Close every connection of this thread, so that the next statement opens a fresh one."""
     for connection in connections.all(initialized_only=True):
-        _close(connection)
+        forget_connection(connection)
 
 
 def notice_lost_client(connection: BaseDatabaseWrapper, **_: Any) -> None:
@@ -84,7 +135,9 @@ def tidy_connections(*, idle: bool) -> None:
         if idle:
             connection.close_if_unusable_or_obsolete()
         elif connection.errors_occurred or _left_open(connection):
-            _close(connection)
+            # An atomic block that a job left open will never be left by anybody.
+            connection.in_atomic_block = connection.closed_in_transaction = False
+            forget_connection(connection)
 
 
 def _left_open(connection: BaseDatabaseWrapper) -> bool:
@@ -98,15 +151,6 @@ def _left_open(connection: BaseDatabaseWrapper) -> bool:
         connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
         or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
     )
-
-
-def _close(connection: BaseDatabaseWrapper) -> None:
-    """Close it in whatever state, an atomic block that nobody will leave included."""
-    connection.in_atomic_block = connection.closed_in_transaction = False
-    try:
-        connection.close()
-    except Exception:  # noqa: BLE001 - broken as it is, it only has to go
-        connection.connection = None
 
 
 def close_before_fork() -> None:

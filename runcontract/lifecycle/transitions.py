@@ -247,23 +247,35 @@ def reap(
     _reap(table, statements.reap_known(table), [pk, lease], error, kind)
 
 
-def reap_silent(table: Table, pk: Any, lease: int, pulse: datetime, error: RunError) -> None:
+def reap_silent(
+    table: Table, pk: Any, lease: int, pulse: datetime, error: RunError, *, hook: bool = True
+) -> None:
     """Reap a run that is still silent since that pulse and that nobody has locked.
 
-    Raises LeaseLost if it has moved, or if someone holds its row.
+    `hook=False` leaves `on_failed` out, as in `fail`. Raises LeaseLost if it has moved, or if
+    someone holds its row.
     """
-    _reap(table, statements.reap_silent(table), [pk, lease, pulse], error, Failure.STALE)
+    lock = statements.reap_silent(table)
+    _reap(table, lock, [pk, lease, pulse], error, Failure.STALE, hook=hook)
 
 
-def _reap(table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure) -> None:
+def _reap(
+    table: Table,
+    lock: str,
+    params: Sequence[Any],
+    error: RunError,
+    kind: Failure,
+    *,
+    hook: bool = True,
+) -> None:
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, lock, params)
         if not rows:
             raise LeaseLost(table.label, params[0], params[1])
-        _settle_lost(table, table.build(table.alias, rows[0]), error, kind)
+        _settle_lost(table, table.build(table.alias, rows[0]), error, kind, hook=hook)
 
 
-def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure) -> None:
+def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure, *, hook: bool) -> None:
     """The row is locked by this transaction, so what was read of it holds."""
     error = replace(error, attempt=run.attempts) if table.counts else error
     steps = (run.stats or {}).get("steps")
@@ -279,7 +291,7 @@ def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure) -> None
     failure = Failure.CANCELLED if run.cancel_requested else kind
     params = [str(failure), *stored, table.policy.hold_failed, run.pk, run.lease]
     rows = execute(table.alias, statements.reap_fail(table, counter), params)
-    after_failure(table, run, failure, error, asked=rows[0][0])
+    after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)
 
 
 def _lost_pause(run: Any, policy: Any) -> timedelta:
