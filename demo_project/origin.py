@@ -2,7 +2,7 @@
 
 It serves the metadata of every Python distribution that is installed beside it: `/index` lists
 them, `/dist/<name>` tells one, `/stats` counts what was answered. What happens to a request is
-settled by the seed, the distribution's name and the number of the request for it, so a run can
+settled by the seed, the distributions and the number of the request for this one, so a run can
 be repeated. Transient misbehaviour ends after a few requests; what is not found or malformed
 stays so.
 
