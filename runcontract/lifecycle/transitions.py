@@ -182,9 +182,17 @@ def _follow_up(table: Table, run: Any) -> dict[str, str]:
                 job_id = base[: 255 - len(ending)] + ending
                 if insert(table, [copy_of(table, run, job_id)], alias=table.alias):
                     return {}
+            if holder := _holder_of_lock(table, run):
+                return {"rerun": f"left to {holder}, which holds the lock by now"}
     except Exception as problem:  # noqa: BLE001 - the run settles all the same
         return {"rerun": f"refused by the database: {type(problem).__name__}"}
     return {"rerun": "refused: a unique constraint of the model's own stands against it"}
+
+
+def _holder_of_lock(table: Table, run: Any) -> str | None:
+    """Who has the lock that this transaction frees: only a run that `on_failed` enqueued can."""
+    rows = execute(table.alias, statements.holder_of_lock(table), [run.lock_key])
+    return str(table.build(table.alias, rows[0]).job_id) if rows else None
 
 
 def _serial(job_id: str) -> tuple[str, int]:

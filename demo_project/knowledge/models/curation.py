@@ -57,7 +57,7 @@ class CurationRun(RunContract):
     def on_failed(self, error: RunError) -> None:
         """A lost worker says nothing against its pass: the next one follows, within limits."""
         passes = CurationRun.objects.order_by("-pk").values_list("failure", flat=True)
-        if error.failure == "stale" and set(passes[:LOST_IN_A_ROW]) != {"stale"}:
+        if error.failure == "stale" and [*passes[:LOST_IN_A_ROW]] != ["stale"] * LOST_IN_A_ROW:
             request_curation()
 
 
