@@ -62,6 +62,8 @@ class AgentRun(RunContract):
 
     def redo(self) -> Enqueued:
         """Somebody asks again; a double click finds the run that the first one made."""
+        if not AgentRun.objects.filter(pk=self.pk, state="failed").exists():
+            return Enqueued(self, False, "not failed")
         return ask(self.question, asked_by=self.asked_by, budget=self.step_budget, repeats=self)
 
 

@@ -130,7 +130,11 @@ class Crew:
                 raise
             if pid == 0:
                 self._be_born(
-                    parent, nonce, (report_in, order_out), (report_out, order_in), obituaries,
+                    parent,
+                    nonce,
+                    (report_in, order_out),
+                    (report_out, order_in),
+                    obituaries,
                     only_bury=only_bury,
                 )
             with suppress(OSError):

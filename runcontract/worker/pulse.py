@@ -90,7 +90,9 @@ class Pulse:
         seen = Seen()
         for label, of_table in _by_table(holds).items():
             table = _table(label)
-            rows = self._ask(table, statements.still_running(table), [[hold.pk for hold in of_table]])
+            rows = self._ask(
+                table, statements.still_running(table), [[hold.pk for hold in of_table]]
+            )
             if rows is None:
                 continue
             running = {(pk, lease): asked for pk, lease, asked in rows}
@@ -111,14 +113,10 @@ class Pulse:
                 found.add((Hold(label, pk, lease), name))
         return found
 
-    def _ask(
-        self, table: Table, statement: str, params: list[Any]
-    ) -> list[tuple[Any, ...]] | None:
+    def _ask(self, table: Table, statement: str, params: list[Any]) -> list[tuple[Any, ...]] | None:
         """The rows; None if the database did not answer."""
         try:
-            return self._databases.ask(
-                table.alias, lambda: execute(table.alias, statement, params)
-            )
+            return self._databases.ask(table.alias, lambda: execute(table.alias, statement, params))
         except Unanswered:
             return None
 

@@ -63,9 +63,7 @@ def test_graph_is_what_importlib_metadata_says() -> None:
     for name, told in installed().items():
         harvest(name, *told["requires_dist"], version=told["version"])
     curate()
-    told = {
-        (each["source"], each["target"]): each["conflict"] for each in graph_as_json()["edges"]
-    }
+    told = {(each["source"], each["target"]): each["conflict"] for each in graph_as_json()["edges"]}
     assert told == read_directly()
     assert len(told) > 30
     nodes = {node["name"]: node["version"] for node in graph_as_json()["nodes"] if node["version"]}
@@ -99,7 +97,13 @@ def test_markers_hold_for_this_environment_and_extras_where_they_are_asked_for()
 
 def test_version_that_does_not_satisfy_all_lines_is_a_conflict() -> None:
     harvest("a", "b>=2", "c", "d<2", "d!=1.5rc1", "gone>=9", "odd==1", "e @ https://host/e.zip")
-    for name, version in {"b": "1.9", "c": "3", "d": "1.5rc1", "odd": "no version", "e": "1"}.items():
+    for name, version in {
+        "b": "1.9",
+        "c": "3",
+        "d": "1.5rc1",
+        "odd": "no version",
+        "e": "1",
+    }.items():
         harvest(name, version=version)
     assert curate()["rank"]["conflicts"] == 2
     conflicts = {each["target"]: each["specifier"] for each in graph_as_json()["edges"]

@@ -33,7 +33,9 @@ class Edge(models.Model):
     conflict = models.BooleanField(default=False, help_text="The version satisfies it not.")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["source", "target"], name="knowledge_one_edge")]
+        constraints = [
+            models.UniqueConstraint(fields=["source", "target"], name="knowledge_one_edge")
+        ]
 
     def __str__(self) -> str:
         return f"{self.source_id} → {self.target_id} {self.specifier}".strip()
