@@ -66,7 +66,8 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "run_error_type": Left(KeyTextTransform("type", "last_error"), ERROR_TYPE),
             "run_error_message": Left(KeyTextTransform("message", "last_error"), ERROR_MESSAGE),
         }
-        return rows.defer(*HEAVY).annotate(**beginning)
+        annotated: QuerySet[Any] = rows.defer(*HEAVY).annotate(**beginning)
+        return annotated
 
     @admin.display(description="state", ordering="state")
     def state_word(self, run: Any) -> SafeString:

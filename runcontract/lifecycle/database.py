@@ -135,7 +135,9 @@ def tidy_connections(*, idle: bool) -> None:
         if idle:
             connection.close_if_unusable_or_obsolete()
         elif connection.errors_occurred or _left_open(connection):
-            _close(connection)
+            # An atomic block that a job left open will never be left by anybody.
+            connection.in_atomic_block = connection.closed_in_transaction = False
+            forget_connection(connection)
 
 
 def _left_open(connection: BaseDatabaseWrapper) -> bool:
@@ -149,15 +151,6 @@ def _left_open(connection: BaseDatabaseWrapper) -> bool:
         connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
         or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
     )
-
-
-def _close(connection: BaseDatabaseWrapper) -> None:
-    """Close it in whatever state, an atomic block that nobody will leave included."""
-    connection.in_atomic_block = connection.closed_in_transaction = False
-    try:
-        connection.close()
-    except Exception:  # noqa: BLE001 - broken as it is, it only has to go
-        connection.connection = None
 
 
 def close_before_fork() -> None:

@@ -90,9 +90,8 @@ class Pulse:
         seen = Seen()
         for label, of_table in _by_table(holds).items():
             table = _table(label)
-            rows = self._ask(
-                table, statements.still_running(table), [[hold.pk for hold in of_table]]
-            )
+            keys = [hold.pk for hold in of_table]
+            rows = self._ask(table, statements.still_running(table), [keys])
             if rows is None:
                 continue
             running = {(pk, lease): asked for pk, lease, asked in rows}
