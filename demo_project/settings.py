@@ -33,6 +33,8 @@ INSTALLED_APPS = [
     "runcontract",
     "demo_project.demo",
     "demo_project.harvester",
+    "demo_project.knowledge",
+    "demo_project.agents",
     "django_rq",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -91,6 +93,7 @@ RUNCONTRACT = {
     "HOLD_FAILED": 10 * SECOND,
 }
 
+AGENT_MODEL = env.str("AGENT_MODEL", default="demo_project.agents.planner.Planner")
 ORIGIN_URL = env.str("ORIGIN_URL", default="http://127.0.0.1:8009")
 
 LOGGING = {

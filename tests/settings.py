@@ -91,6 +91,8 @@ INSTALLED_APPS = [
     "runcontract",
     "tests.lab",
     "demo_project.harvester",
+    "demo_project.knowledge",
+    "demo_project.agents",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -117,6 +119,7 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 ORIGIN_URL = "http://127.0.0.1:9"  # nobody is there: a test that harvests starts its own
+AGENT_MODEL = os.environ.get("AGENT_MODEL", "demo_project.agents.planner.Planner")
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOWED_HOSTS = ["*"]
