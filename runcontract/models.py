@@ -10,11 +10,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models.functions import Now
 
+from .contract import states
 from .contract.constraints import contract_constraints, contract_indexes
 from .contract.errors import RunError
 from .contract.fields import CONTRACT_FIELDS
 from .contract.policy import RunPolicy
-from .contract.states import Failure, State
 from .lifecycle.enqueue import Enqueued, bulk_enqueue, enqueue
 from .lifecycle.requests import cancel, redo
 
@@ -73,16 +73,16 @@ class RunContract(models.Model):
     lane = models.CharField(max_length=100, default="default", editable=False)
     state = models.CharField(
         max_length=16,
-        default=str(State.QUEUED),
+        default=str(states.State.QUEUED),
         editable=False,
-        choices=[(str(state), str(state)) for state in State],
+        choices=[(str(state), str(state)) for state in states.State],
     )
     failure = models.CharField(
         max_length=16,
         default="",
         blank=True,
         editable=False,
-        choices=[(str(failure), str(failure)) for failure in Failure],
+        choices=[(str(failure), str(failure)) for failure in states.Failure],
     )
     lease = models.BigIntegerField(default=0, editable=False)
     worker = models.CharField(max_length=255, default="", blank=True, editable=False)
@@ -198,3 +198,15 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return f"{self.schedule} at {self.fire_at:%Y-%m-%d %H:%M %Z}: {self.outcome}"
+
+
+class Failure(Tick):
+    """The failure page's place in the admin: its name, its address and its permission.
+
+    A proxy rather than an unmanaged model, for `dumpdata` would look for the latter's table.
+    """
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name_plural = "Failures"

@@ -19,10 +19,10 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
-from django.urls import reverse
 from rich.console import Console
 
 from demo_project.state import CHECKOUT, directory
+from demo_project.urls import failure_page
 
 from . import checks, witness
 from .counts import Meter, Snapshot, database_time
@@ -186,7 +186,7 @@ class Stage:
         user.set_password(password)
         user.save()
         self.footer = (
-            f"failure page [bold]{address}{reverse('admin:index')}[/]"
+            f"failure page [bold]{address}{failure_page()}[/]"
             f"  user [bold]{USER}[/]  password [bold]{password}[/]\n"
             f"queues {address}/django-rq/   logs {self.state}/*.log   Ctrl-C stops everything"
         )

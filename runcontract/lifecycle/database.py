@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -43,16 +44,76 @@ def execute(alias: str, statement: str, params: Sequence[Any] = ()) -> list[tupl
         raise
 
 
+def as_utc(value: datetime) -> datetime:
+    """A time that a statement gave AT TIME ZONE 'UTC', so that no setting can make it ambiguous."""
+    return value.replace(tzinfo=UTC)
+
+
+def database_now(alias: str) -> datetime:
+    """The clock that counts."""
+    return as_utc(execute(alias, "SELECT clock_timestamp() AT TIME ZONE 'UTC'")[0][0])
+
+
+def answers(alias: str) -> bool:
+    """Whether the database is there, asked on a new connection."""
+    forget_connection(connections[alias])
+    try:
+        execute(alias, "SELECT 1")
+    except DatabaseFailure:
+        forget_connection(connections[alias])
+        return False
+    return True
+
+
+_LIMITS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""libpq's: seconds, and milliseconds for the last."""
+
+
+def limit_waiting() -> None:
+    """In this process, let no dead line to a database wait for longer than half a minute.
+
+    What the project itself sets in OPTIONS counts.
+    """
+    for connection in connections.all():
+        if connection.vendor == "postgresql":
+            options = connection.settings_dict.setdefault("OPTIONS", {})
+            connection.settings_dict["OPTIONS"] = _LIMITS | options
+
+
+def forget_connection(connection: BaseDatabaseWrapper) -> None:
+    """Close this one, so that its next statement opens a fresh one."""
+    try:
+        connection.close()
+    except Exception:  # noqa: BLE001 - broken as it is, it only has to go
+        connection.connection = None
+
+
 def forget_connections() -> None:
     """Close every connection of this thread, so that the next statement opens a fresh one."""
     for connection in connections.all(initialized_only=True):
-        try:
-            connection.close()
-        except Exception:  # noqa: BLE001 - broken as it is, it only has to go
-            connection.connection = None
+        forget_connection(connection)
 
 
-def cancel_statements() -> None:
+def notice_lost_client(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Let the server end a statement of ours within a second of this process's death.
+
+    A statement that waits for a lock would otherwise outlive its killed process, and write when
+    the run has long been given to another. Not behind a pooler, whose sessions are everybody's.
+    """
+    pooled = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
+    if connection.vendor != "postgresql" or pooled or not connection.get_autocommit():
+        return
+    with suppress(Error), connection.cursor() as cursor:
+        cursor.execute("SET client_connection_check_interval = 1000")
+
+
+def cancel_statements(*, timeout: float = 2.0) -> None:
     """Ask the server to stop what this thread's connections were doing when they were interrupted.
 
     Without it an abandoned statement goes on in the server, locks and all.
@@ -61,30 +122,35 @@ def cancel_statements() -> None:
         raw = connection.connection
         if isinstance(raw, psycopg.Connection) and not raw.closed:
             with suppress(Exception):
-                raw.cancel_safe(timeout=2.0)
+                raw.cancel_safe(timeout=timeout)
 
 
 def tidy_connections(*, idle: bool) -> None:
-    """After a run: close what a job left broken or in a strange mode; when idle, what is too old.
+    """After perform: close what a job left broken or open, so that nothing of ours is written
+    into a transaction that nobody commits; when idle, close what is too old.
 
     A busy worker keeps its connection whatever CONN_MAX_AGE says; with 0 it is closed when idle.
     """
     for connection in connections.all(initialized_only=True):
         if idle:
             connection.close_if_unusable_or_obsolete()
-        elif (
-            connection.errors_occurred
-            or connection.in_atomic_block
-            or not _as_configured(connection)
-        ):
-            connection.close()
+        elif connection.errors_occurred or _left_open(connection):
+            # An atomic block that a job left open will never be left by anybody.
+            connection.in_atomic_block = connection.closed_in_transaction = False
+            forget_connection(connection)
 
 
-def _as_configured(connection: BaseDatabaseWrapper) -> bool:
-    """Whether no transaction is open: not for Django and not, by a job's BEGIN, for Postgres."""
+def _left_open(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction is open, by atomic(), by set_autocommit() or by a bare BEGIN."""
     raw = connection.connection
-    idle = raw is None or raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    return idle and bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
+    if connection.in_atomic_block:
+        return True
+    if not isinstance(raw, psycopg.Connection):
+        return False
+    return bool(
+        connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+        or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+    )
 
 
 def close_before_fork() -> None:

@@ -10,11 +10,15 @@ from django.db import transaction
 from ..conf import settings
 from ..contract.errors import RunError, describe
 from .database import execute
+from .patience import patience
 
 logger = logging.getLogger("runcontract.hooks")
 
 STATEMENT_MS = "10000"
 """No statement of `on_failed` may hold up the settling transaction longer than this."""
+
+HOOK_SECONDS = 30.0
+"""Nor may the whole of it, where an alarm can end it: in a worker and in the scheduler."""
 
 HOOK_LEFT_OUT = {"on_failed": "not called: it broke the settling transaction each time before"}
 
@@ -23,7 +27,7 @@ def call_on_failed(alias: str, run: Any, error: RunError) -> dict[str, Any]:
     """Run `on_failed(error)` in a savepoint. What it raises is returned, to be stored."""
     execute(alias, "SELECT set_config('statement_timeout', %s, true)", [STATEMENT_MS])
     try:
-        with transaction.atomic(using=alias):
+        with patience(HOOK_SECONDS), transaction.atomic(using=alias):
             run.on_failed(error)
     except BaseException as problem:  # noqa: BLE001 - the run settles all the same
         told = describe(problem, attempt=error.attempt, redact=settings().redact)

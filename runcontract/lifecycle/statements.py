@@ -182,10 +182,21 @@ def give_back(table: Table) -> str:
 
 
 @cache
-def suspects(table: Table) -> str:
-    """stale_after, heartbeat -> pk, lease, heartbeat_at, worker of what is silent or ahead."""
+def call_back(table: Table) -> str:
+    """pk, lease -> pk, lease, lane, job_id of a queued run whose address is void from now on."""
     return (
-        f"SELECT {table.pk}, lease, heartbeat_at, worker FROM {table.name} "
+        f"UPDATE {table.name} SET lease = lease + 1, dispatched_at = {NOW} "
+        f"WHERE {table.pk} = %s AND state = 'queued' AND lease = %s "
+        f"RETURNING {table.pk}, lease, lane, job_id"
+    )
+
+
+@cache
+def suspects(table: Table) -> str:
+    """stale_after, heartbeat -> pk, lease, pulse, worker, ahead of what is silent or ahead."""
+    return (
+        f"SELECT {table.pk}, lease, heartbeat_at AT TIME ZONE 'UTC', worker, "
+        f"heartbeat_at > statement_timestamp() FROM {table.name} "
         f"WHERE state = 'running' AND (heartbeat_at < statement_timestamp() - %s::interval "
         f"OR heartbeat_at > statement_timestamp() + %s::interval)"
     )
@@ -325,12 +336,16 @@ def sweep_lost(table: Table) -> str:
 
 
 def _sweep(table: Table, which: str) -> str:
-    return _batch(
-        table,
-        f"state = 'queued' AND lane = ANY(%s) AND {which} AND {_due(table)}",
-        "lane, dispatched_at",
-        f"dispatched_at = {NOW}",
-        f"{table.pk}, lease, lane, job_id",
+    """The rows come in the order in which they were sent before, which UPDATE alone cannot say."""
+    columns = ", ".join(f"{table.name}.{name}" for name in ("lease", "lane", "job_id"))
+    return (
+        f"WITH pick AS MATERIALIZED (SELECT {table.pk} AS pk, dispatched_at AS sent "
+        f"FROM {table.name} WHERE state = 'queued' AND lane = ANY(%s) AND {which} "
+        f"AND {_due(table)} ORDER BY lane, dispatched_at, {table.pk} LIMIT %s "
+        f"FOR NO KEY UPDATE SKIP LOCKED), "
+        f"moved AS (UPDATE {table.name} SET dispatched_at = {NOW} FROM pick "
+        f"WHERE {table.name}.{table.pk} = pick.pk RETURNING pick.pk, pick.sent, {columns}) "
+        f"SELECT pk, lease, lane, job_id FROM moved ORDER BY sent, pk"
     )
 
 
@@ -347,10 +362,10 @@ def _batch(table: Table, which: str, order: str, change: str, returned: str) -> 
 
 @cache
 def sent_at(table: Table) -> str:
-    """pk, lease -> dispatched_at of a queued row."""
+    """pk, lease -> dispatched_at of a queued row that was sent."""
     return (
-        f"SELECT dispatched_at FROM {table.name} "
-        f"WHERE {table.pk} = %s AND lease = %s AND state = 'queued'"
+        f"SELECT dispatched_at AT TIME ZONE 'UTC' FROM {table.name} "
+        f"WHERE {table.pk} = %s AND lease = %s AND state = 'queued' AND dispatched_at IS NOT NULL"
     )
 
 

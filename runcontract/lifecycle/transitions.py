@@ -78,7 +78,7 @@ def next_attempt(run: Any, ended: int, error: RunError, stats: Stats) -> bool:
     document = as_json(error, previous=run.last_error, steps=None)
     params = [*_error(document, error), json.dumps(stats), run.pk, run.lease, ended]
     counted = execute(table.alias, statements.next_attempt(table), params)
-    if not counted and _cancel_stands_against(table, run):
+    if not counted and not _counted_before(table, run, ended):
         return False
     run.last_error = document
     if table.counts:
@@ -92,6 +92,18 @@ def _cancel_stands_against(table: Table, run: Any) -> bool:
     if row is None or row.lease != run.lease:
         raise LeaseLost(table.label, run.pk, run.lease)
     return bool(row.cancel_requested and row.state == State.RUNNING)
+
+
+def _counted_before(table: Table, run: Any, ended: int) -> bool:
+    """Whether the attempt was counted already, its reply lost; False if a cancel was asked.
+
+    Raises LeaseLost: a row that was settled under our own lease, its reply lost, is not run again.
+    """
+    row = read(table, run.pk)
+    if row is None or row.lease != run.lease or row.state != State.RUNNING:
+        raise LeaseLost(table.label, run.pk, run.lease)
+    counted = row.attempts if table.counts else row.stats.get("repeats", 0) + 1
+    return bool(counted == ended + 1)
 
 
 def succeed(run: Any, stats: Stats) -> None:
@@ -213,6 +225,18 @@ def give_back(table: Table, pk: Any, lease: int) -> bool:
     return bool(rows)
 
 
+def call_back(table: Table, pk: Any, lease: int) -> bool:
+    """Make an address void, because whoever took it may be dead; the run is dispatched anew.
+
+    A claim by the old address that is still on its way finds nothing then. False: the run is not
+    queued under this lease (any more).
+    """
+    with transaction.atomic(using=table.alias):
+        rows = execute(table.alias, statements.call_back(table), [pk, lease])
+        dispatch_on_commit(table.alias, [parcel(table, *row) for row in rows])
+    return bool(rows)
+
+
 def reap(
     table: Table, pk: Any, lease: int, error: RunError, *, kind: Failure = Failure.STALE
 ) -> None:
@@ -223,23 +247,35 @@ def reap(
     _reap(table, statements.reap_known(table), [pk, lease], error, kind)
 
 
-def reap_silent(table: Table, pk: Any, lease: int, pulse: datetime, error: RunError) -> None:
+def reap_silent(
+    table: Table, pk: Any, lease: int, pulse: datetime, error: RunError, *, hook: bool = True
+) -> None:
     """Reap a run that is still silent since that pulse and that nobody has locked.
 
-    Raises LeaseLost if it has moved, or if someone holds its row.
+    `hook=False` leaves `on_failed` out, as in `fail`. Raises LeaseLost if it has moved, or if
+    someone holds its row.
     """
-    _reap(table, statements.reap_silent(table), [pk, lease, pulse], error, Failure.STALE)
+    lock = statements.reap_silent(table)
+    _reap(table, lock, [pk, lease, pulse], error, Failure.STALE, hook=hook)
 
 
-def _reap(table: Table, lock: str, params: Sequence[Any], error: RunError, kind: Failure) -> None:
+def _reap(
+    table: Table,
+    lock: str,
+    params: Sequence[Any],
+    error: RunError,
+    kind: Failure,
+    *,
+    hook: bool = True,
+) -> None:
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, lock, params)
         if not rows:
             raise LeaseLost(table.label, params[0], params[1])
-        _settle_lost(table, table.build(table.alias, rows[0]), error, kind)
+        _settle_lost(table, table.build(table.alias, rows[0]), error, kind, hook=hook)
 
 
-def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure) -> None:
+def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure, *, hook: bool) -> None:
     """The row is locked by this transaction, so what was read of it holds."""
     error = replace(error, attempt=run.attempts) if table.counts else error
     steps = (run.stats or {}).get("steps")
@@ -255,7 +291,7 @@ def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure) -> None
     failure = Failure.CANCELLED if run.cancel_requested else kind
     params = [str(failure), *stored, table.policy.hold_failed, run.pk, run.lease]
     rows = execute(table.alias, statements.reap_fail(table, counter), params)
-    after_failure(table, run, failure, error, asked=rows[0][0])
+    after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)
 
 
 def _lost_pause(run: Any, policy: Any) -> timedelta:

@@ -1,4 +1,4 @@
-"""Upkeep: sweep what was not sent or got lost, release windows, prune by policy.
+"""Upkeep: release the windows that are over, prune by policy.
 
 Each statement is bounded and repeated until nothing is left; rows that others hold are skipped.
 Two of these at once are harmless: the rows decide.
@@ -7,95 +7,36 @@ Two of these at once are harmless: the rows decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError, RestrictedError
+from django.db import transaction
+from django.db.models import DO_NOTHING, PROTECT, RESTRICT, Exists, OuterRef, QuerySet
 
-from ..contract.address import Address
 from ..contract.states import TERMINAL
-from ..exceptions import TransportUnavailable
-from ..transport import breaker_of, head, lanes
 from . import statements
-from .database import execute
-from .dispatch import dispatch, parcel
-from .table import Table, table_at
+from .batches import BATCH, Between, nothing
+from .database import DatabaseFailure, database_now, execute
+from .table import Table
 
 logger = logging.getLogger("runcontract.upkeep")
 
-BATCH = 1000
-PATIENCE = 3.0
-"""Seconds for Redis to take a batch: nobody waits for the scheduler."""
+LOCK_WAIT = "2s"
+"""How long a pruning waits for a row of the consumer's that somebody holds."""
 
 
-def sweep_unsent(table: Table) -> int:
-    """Dispatch what is due and was never sent, retries whose time has come among it."""
-    return sum(
-        _send_batches(table, lane, statements.sweep_unsent(table), [])
-        for lane in lanes()
-        if not breaker_of(lane).open
-    )
-
-
-def sweep_lost(table: Table, grace: timedelta) -> int:
-    """Dispatch again what was sent before the head of its lane, less the grace, and still waits.
-
-    A lane is first in, first out, so the message of such a run is gone. With an empty lane it is
-    every run sent longer ago than the grace. A head that stands for no queued run tells nothing.
-    """
-    sent = 0
-    for lane in lanes():
-        try:
-            before = _sent_before(table, lane)
-        except TransportUnavailable:
-            continue
-        if before is not None:
-            sent += _send_batches(table, lane, statements.sweep_lost(table), [before - grace])
-    return sent
-
-
-def sweep_everything(table: Table, names: Iterable[str]) -> int:
-    """Dispatch again whatever is due in these lanes, because their server lost its memory."""
-    moment = database_now(table.alias)
-    statement = statements.sweep_lost(table)
-    return sum(_send_batches(table, lane, statement, [moment]) for lane in names)
-
-
-def database_now(alias: str) -> datetime:
-    """The clock that counts."""
-    return execute(alias, "SELECT clock_timestamp()")[0][0]  # type: ignore[no-any-return]
-
-
-def _sent_before(table: Table, lane: str) -> datetime | None:
-    message = head(lane)
-    if message is None:
-        return database_now(table.alias)
-    address = Address.parse(message)
-    owner = table_at(address.label) if address else None
-    if address is None or owner is None:
-        return None
-    rows = execute(owner.alias, statements.sent_at(owner), [address.pk, address.lease])
-    return rows[0][0] if rows else None
-
-
-def _send_batches(table: Table, lane: str, statement: str, which: list[Any]) -> int:
+def release_windows(table: Table, between: Between = nothing) -> int:
+    """Free the job_ids of terminal runs whose window is over."""
     total = 0
     while True:
-        rows = execute(table.alias, statement, [[lane], *which, BATCH])
-        total += len(rows)
-        sent = dispatch((parcel(table, *row) for row in rows), patience=PATIENCE)
-        if len(rows) < BATCH or not sent:
+        done = len(execute(table.alias, statements.release_windows(table), [BATCH]))
+        total += done
+        if done < BATCH:
             return total
+        between()
 
 
-def release_windows(table: Table) -> int:
-    """Free the job_ids of terminal runs whose window is over."""
-    return _repeat(lambda: len(execute(table.alias, statements.release_windows(table), [BATCH])))
-
-
-def prune(table: Table) -> int:
+def prune(table: Table, between: Between = nothing) -> int:
     """Delete terminal, released runs older than the policy's `retain`; 0 where it has none.
 
     Goes through the ORM, so that the consumer's own on_delete rules hold. A row that a foreign
@@ -111,37 +52,46 @@ def prune(table: Table) -> int:
         if len(keys) < BATCH:
             return total
         after = keys[-1]
+        between()
 
 
 def _prunable(table: Table, retain: timedelta, after: Any) -> list[Any]:
-    old = table.model._base_manager.using(table.alias).filter(
-        state__in=[str(state) for state in TERMINAL],
-        released_at__isnull=False,
-        finished_at__lt=database_now(table.alias) - retain,
-    )
+    old = _ended(table).filter(finished_at__lt=database_now(table.alias) - retain)
+    for relation in table.model._meta.related_objects:
+        if relation.on_delete in (PROTECT, RESTRICT, DO_NOTHING):
+            field = relation.field
+            users = relation.related_model._base_manager.filter(
+                **{f"{field.name}__pk": OuterRef("pk")}
+            )
+            old = old.exclude(Exists(users))
     if after is not None:
         old = old.filter(pk__gt=after)
     return list(old.order_by("pk").values_list("pk", flat=True)[:BATCH])
 
 
+def _ended(table: Table) -> QuerySet[Any]:
+    return table.model._base_manager.using(table.alias).filter(
+        state__in=[str(state) for state in TERMINAL], released_at__isnull=False
+    )
+
+
 def _delete(table: Table, keys: list[Any]) -> int:
-    rows = table.model._base_manager.using(table.alias)
+    """Delete these, or each on its own where one cannot be; returns how many are gone."""
+    if not keys:
+        return 0
     try:
         with transaction.atomic(using=table.alias):
+            execute(table.alias, "SELECT set_config('lock_timeout', %s, true)", [LOCK_WAIT])
             execute(table.alias, "SET CONSTRAINTS ALL IMMEDIATE")
-            rows.filter(pk__in=keys, released_at__isnull=False).delete()
-            return len(keys)
-    except (ProtectedError, RestrictedError, IntegrityError):
+            # Locked, so that nobody can redo a run between the look and the deletion.
+            locked = _ended(table).filter(pk__in=keys).select_for_update(skip_locked=True)
+            gone = list(locked.order_by().values_list("pk", flat=True))
+            table.model._base_manager.using(table.alias).filter(pk__in=gone).delete()
+            return len(gone)
+    except DatabaseFailure:
+        raise
+    except Exception as error:  # noqa: BLE001 - also what the consumer's signals raise
         if len(keys) == 1:
-            logger.info("%s %s is protected by a foreign key; not pruned.", table.label, keys[0])
+            logger.debug("%s %s is not pruned: %s", table.label, keys[0], type(error).__name__)
             return 0
     return sum(_delete(table, [key]) for key in keys)
-
-
-def _repeat(step: Callable[[], int]) -> int:
-    total = 0
-    while True:
-        done = step()
-        total += done
-        if done < BATCH:
-            return total

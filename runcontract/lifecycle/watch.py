@@ -18,7 +18,8 @@ from ..contract.errors import RunError
 from ..contract.states import Failure
 from ..exceptions import LeaseLost
 from . import statements
-from .database import execute
+from .batches import Between, nothing
+from .database import DatabaseFailure, as_utc, execute
 from .table import Table
 from .transitions import reap_silent
 
@@ -26,6 +27,10 @@ logger = logging.getLogger("runcontract.watch")
 
 SECOND_LOOK = 3.0
 """Seconds between the look that suspects and the look that reaps."""
+PATIENCE = 5.0
+"""Seconds that one look spends on reaping, for a consumer's `on_failed` may be slow."""
+
+_Key = tuple[Table, Any]
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,9 @@ class _Suspect:
     lease: int
     pulse: datetime
     since: float
+    wait: float
+    """Seconds until it is believed. A pulse that is ahead of the clock tells that the clock was
+    set back; whoever lives has written another before it could be stale."""
 
 
 class Watch:
@@ -40,47 +48,72 @@ class Watch:
 
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
-        self._suspects: dict[tuple[str, Any], _Suspect] = {}
+        self._suspects: dict[_Key, _Suspect] = {}
+        self._refused: dict[_Key, int] = {}
 
     @property
     def suspects(self) -> int:
         """How many runs are suspected and wait for the second look."""
         return len(self._suspects)
 
-    def forget(self) -> None:
-        """Begin anew: the silence may have been the watchdog's own."""
-        self._suspects.clear()
+    def forget(self, alias: str | None = None) -> None:
+        """Begin anew, with one database or with all: the silence may have been the watchdog's."""
+        self._suspects = {
+            key: value
+            for key, value in self._suspects.items()
+            if alias is not None and key[0].alias != alias
+        }
 
-    def reap(self, table: Table) -> int:
+    def reap(self, table: Table, between: Between = nothing) -> int:
         """One look at a table: suspect what is newly silent, reap what still is."""
-        now, found = self._clock(), {}
-        due: list[tuple[Any, int, datetime, str]] = []
-        limits = [table.policy.stale_after, settings().HEARTBEAT]
-        for pk, lease, pulse, worker in execute(table.alias, statements.suspects(table), limits):
-            known = self._suspects.get((table.label, pk))
-            if known is None or (known.lease, known.pulse) != (lease, pulse):
-                known = _Suspect(lease, pulse, now)
-            found[(table.label, pk)] = known
-            if now - known.since >= SECOND_LOOK:
-                due.append((pk, lease, pulse, worker))
-        others = {key: value for key, value in self._suspects.items() if key[0] != table.label}
-        self._suspects = others | found
-        return sum(self._reap_one(table, *suspect) for suspect in due)
+        begun, reaped = self._clock(), 0
+        for key, worker in self._look(table, begun):
+            if self._clock() - begun > PATIENCE:
+                break
+            reaped += self._reap_one(key, worker)
+            between()
+        return reaped
 
-    def _reap_one(self, table: Table, pk: Any, lease: int, pulse: datetime, worker: str) -> bool:
-        message = f"The worker {worker} was lost: its last pulse came at {pulse.isoformat()}."
+    def _look(self, table: Table, now: float) -> list[tuple[_Key, str]]:
+        """Those whose second look this is, with their workers."""
+        limits = [table.policy.stale_after, settings().HEARTBEAT]
+        found: dict[_Key, _Suspect] = {}
+        due = []
+        rows = execute(table.alias, statements.suspects(table), limits)
+        for pk, lease, beat, worker, ahead in rows:
+            key, pulse = (table, pk), as_utc(beat)
+            known = self._suspects.get(key)
+            if known is None or (known.lease, known.pulse) != (lease, pulse):
+                wait = table.policy.stale_after.total_seconds() if ahead else SECOND_LOOK
+                known = _Suspect(lease, pulse, now, wait)
+            found[key] = known
+            if now - known.since >= known.wait:
+                due.append((key, worker))
+        others = {key: value for key, value in self._suspects.items() if key[0] != table}
+        self._suspects = others | found
+        return due
+
+    def _reap_one(self, key: _Key, worker: str) -> bool:
+        (table, pk), suspect = key, self._suspects[key]
+        message = (
+            f"The worker {worker} was lost: its last pulse came at {suspect.pulse.isoformat()}."
+        )
         error = RunError("WorkerLost", message, "", 1, str(Failure.STALE))
+        hook = self._refused.get(key) != suspect.lease
         try:
-            reap_silent(table, pk, lease, pulse, error)
+            reap_silent(table, pk, suspect.lease, suspect.pulse, error, hook=hook)
         except LeaseLost:
             return False
+        except DatabaseFailure:
+            raise
         except Exception:
-            logger.exception(
-                "%s %s could not be reaped; the next pass tries again.", table.label, pk
-            )
+            if hook:
+                logger.exception("%s %s could not be reaped; once more.", table.label, pk)
+            self._refused[key] = suspect.lease
             return False
         logger.warning("Reaped %s %s: %s", table.label, pk, message)
-        self._suspects.pop((table.label, pk), None)
+        self._refused.pop(key, None)
+        del self._suspects[key]
         return True
 
 

@@ -7,14 +7,14 @@ and then does nothing.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 
 from ..conf import settings
-from ..lifecycle.database import execute
+from ..lifecycle.batches import Between, nothing
+from ..lifecycle.database import as_utc, execute
 from ..lifecycle.enqueue import enqueue
-from ..lifecycle.upkeep import database_now
 from .schedules import ALL, SKIP, Schedule
 
 logger = logging.getLogger("runcontract.cron")
@@ -22,7 +22,13 @@ logger = logging.getLogger("runcontract.cron")
 LATE = timedelta(seconds=60)
 """A fire time this old is not late any more but missed, which `skip` does not run."""
 
-_LAST = "SELECT max(fire_at) FROM runcontract_tick WHERE schedule = %s"
+LOCK_WAIT = "1s"
+"""How long a fire time waits for somebody who holds its lock key in an open transaction."""
+
+_LAST = (
+    "SELECT clock_timestamp() AT TIME ZONE 'UTC', (SELECT max(fire_at) FROM runcontract_tick "
+    "WHERE schedule = %s) AT TIME ZONE 'UTC'"
+)
 _RECORD = (
     "INSERT INTO runcontract_tick (schedule, fire_at, outcome, job_id, detail, created_at) "
     "VALUES (%s, %s, %s, %s, %s, clock_timestamp()) ON CONFLICT (schedule, fire_at) DO NOTHING "
@@ -31,31 +37,45 @@ _RECORD = (
 _OUTCOME = "UPDATE runcontract_tick SET outcome = %s, job_id = %s, detail = %s WHERE id = %s"
 
 
-def tick(schedule: Schedule) -> int:
+def tick(schedule: Schedule, between: Between = nothing) -> int:
     """Fire what is due of one schedule; returns how many runs it enqueued."""
     alias = schedule.table.alias
-    now = database_now(alias).astimezone(UTC)
-    last = execute(alias, _LAST, [schedule.name])[0][0]
+    now, last = execute(alias, _LAST, [schedule.name])[0]
+    now = as_utc(now)
     if last is None:
         execute(alias, _RECORD, [schedule.name, now, "skipped", "", "first seen"])
         return 0
     fired = 0
-    for fire_at in schedule.fire_times(last.astimezone(UTC), now):
+    for fire_at in schedule.fire_times(as_utc(last), now):
         outcome = _fire(schedule, fire_at, now)
         if outcome == "later":
             break
         fired += outcome == "enqueued"
+        between()
     return fired
 
 
 def _fire(schedule: Schedule, fire_at: datetime, now: datetime) -> str:
+    """What became of a fire time. One that the database refuses is recorded, not tried for ever."""
+    try:
+        return _enqueue(schedule, fire_at, now)
+    except (IntegrityError, DataError) as error:
+        detail = (str(error).splitlines() or [""])[0]
+        params = [schedule.name, fire_at, "failed", "", detail]
+        if execute(schedule.table.alias, _RECORD, params):
+            logger.error("Schedule %s at %s was refused: %s", schedule.name, fire_at, detail)
+        return "failed"
+
+
+def _enqueue(schedule: Schedule, fire_at: datetime, now: datetime) -> str:
     alias = schedule.table.alias
     with transaction.atomic(using=alias):
+        execute(alias, "SELECT set_config('lock_timeout', %s, true)", [LOCK_WAIT])
         rows = execute(alias, _RECORD, [schedule.name, fire_at, "enqueued", "", ""])
         if not rows:
             return "taken"
         if schedule.catch_up == SKIP and now - fire_at > max(LATE, 2 * settings().TICK):
-            return _note(alias, rows[0][0], "skipped", "", "missed")
+            return _note(schedule, fire_at, rows[0][0], "skipped", "", "missed")
         job_id = f"{schedule.name}:{fire_at:%Y-%m-%dT%H:%M:%SZ}"
         answer = enqueue(
             schedule.model,
@@ -68,12 +88,15 @@ def _fire(schedule: Schedule, fire_at: datetime, now: datetime) -> str:
             transaction.set_rollback(True, using=alias)
             return "later"
         detail = "" if answer else f"{answer.reason} by {answer.run.job_id}"
-        return _note(alias, rows[0][0], answer.reason or "enqueued", answer.run.job_id, detail)
+        outcome = answer.reason or "enqueued"
+        return _note(schedule, fire_at, rows[0][0], outcome, answer.run.job_id, detail)
 
 
-def _note(alias: str, pk: int, outcome: str, job_id: str, detail: str) -> str:
-    execute(alias, _OUTCOME, [outcome, job_id, detail, pk])
-    logger.info("Tick %s: %s %s", pk, outcome, detail or job_id)
+def _note(
+    schedule: Schedule, fire_at: datetime, pk: int, outcome: str, job_id: str, detail: str
+) -> str:
+    execute(schedule.table.alias, _OUTCOME, [outcome, job_id, detail, pk])
+    logger.info("Schedule %s at %s: %s %s", schedule.name, fire_at, outcome, detail or job_id)
     return outcome
 
 

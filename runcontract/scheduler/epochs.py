@@ -4,37 +4,58 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 
 from ..exceptions import TransportUnavailable
-from ..lifecycle.upkeep import sweep_everything
+from ..lifecycle.batches import Between
+from ..lifecycle.sweep import sweep_everything
 from ..registry import tables
-from ..transport import epoch, lanes, one_lane_per_server, server_of, start_epoch
+from ..transport import epoch, lanes_by_server, server_of, start_epoch
 from .lease import Lease
 
 logger = logging.getLogger("runcontract.scheduler")
 
 
-def check_epochs(lease: Lease) -> int:
-    """Dispatch everything due of each server whose epoch is not the remembered one.
+Epoch = tuple[list[str], str, str]
+"""The lanes of a Redis server, a short name for it, and its epoch."""
+
+
+def current_epochs() -> list[Epoch]:
+    """The epoch of each server that answers; one that has none begins a new one.
 
     The new epoch goes to Redis first, then the dispatch, then the lease row: a leader that dies in
     between leaves the work to the next.
     """
-    sent = 0
-    for lane in one_lane_per_server():
-        server = server_of(lane)
-        name = hashlib.sha256(server.encode()).hexdigest()[:16]
+    found = []
+    for names in lanes_by_server():
+        server = hashlib.sha256(server_of(names[0]).encode()).hexdigest()[:16]
         try:
-            current = epoch(lane)
-            if current is not None and current == lease.epochs.get(name):
-                continue
-            current = start_epoch(lane) if current is None else current
+            found.append((names, server, epoch(names[0]) or start_epoch(names[0])))
         except TransportUnavailable:
             continue
-        behind = [other for other in lanes() if server_of(other) == server]
-        count = sum(sweep_everything(table, behind) for table in tables())
-        if name in lease.epochs or count:
+    return found
+
+
+def catch_up(lease: Lease, alias: str, epochs: Sequence[Epoch], between: Between) -> None:
+    """Dispatch everything due of one database's tables to each server that began anew."""
+    for names, server, current in epochs:
+        key = f"{server} {alias}"
+        if lease.epochs.get(key) == current:
+            continue
+        count, complete = _sweep(alias, names, between)
+        if not complete:
+            continue
+        if key in lease.epochs or count:
             logger.warning("A Redis server begins anew; %d due runs were dispatched again.", count)
-        lease.remember_epoch(name, current)
-        sent += count
-    return sent
+        lease.remember_epoch(key, current)
+
+
+def _sweep(alias: str, names: Sequence[str], between: Between) -> tuple[int, bool]:
+    total = 0
+    for table in tables():
+        if table.alias == alias:
+            count, complete = sweep_everything(table, names, between)
+            total += count
+            if not complete:
+                return total, False
+    return total, True

@@ -1,15 +1,16 @@
 """The scheduler's loop: stand by, lead, and at each tick do what is due.
 
 One bad row, table, database or schedule never holds up the others, and nothing ends the loop but
-a signal.
+a signal. A step that hangs for good ends the process, so that whoever started it starts another.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -17,26 +18,32 @@ from typing import Any
 
 from ..conf import settings
 from ..lifecycle.database import DatabaseFailure, forget_connections, tidy_connections
+from ..lifecycle.sweep import sweep_lost, sweep_unsent
 from ..lifecycle.table import Table
-from ..lifecycle.upkeep import prune, release_windows, sweep_lost, sweep_unsent
-from ..lifecycle.watch import SECOND_LOOK, Watch, deaf_for_a_while
+from ..lifecycle.upkeep import prune, release_windows
+from ..lifecycle.watch import SECOND_LOOK, Watch
 from ..registry import aliases, tables
 from .cron import prune_ticks, tick
-from .epochs import check_epochs
-from .lease import Lease, NotLeading, _boottime
-from .schedules import Schedule, schedules
+from .epochs import catch_up, current_epochs
+from .guard import Guard
+from .hearing import Hearing
+from .lease import Lease, NotLeading, StandDown
+from .said import Said
+from .schedules import Schedule, problems, schedules
 
 logger = logging.getLogger("runcontract.scheduler")
 
 RELEASE_EVERY = 5.0
 PRUNE_EVERY = 600.0
 TICKS_KEPT = timedelta(days=30)
-OWN_PAUSE = 5.0
-"""A gap between two ticks, in seconds, in which this process cannot have listened."""
+STUCK = 600.0
+"""Seconds without the end of any batch after which this process can only be started anew."""
+
+Work = Callable[[Table, Callable[[], None]], Any]
 
 
-def _sweep_lost(table: Table) -> int:
-    return sweep_lost(table, settings().SWEEP)
+class Stopping(StandDown):
+    """A signal came."""
 
 
 class Scheduler:
@@ -44,34 +51,38 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.lease, self.watch = Lease(), Watch()
-        self._stop = False
+        self._said, self._hearing = Said(), Hearing()
+        self._guard = Guard(self._said, self._unheard)
+        self._schedules: list[Schedule] | None = None
         self._due: dict[str, float] = {}
-        self._away: set[str] = set()
-        self._heard_since: dict[str, float] = {}
-        self._said: dict[str, str] = {}
-        self._last_pass = _boottime()
+        self._role = ""
+        self._stop = self._watched = False
 
     def run(self) -> int:
         """Stand by or lead until SIGTERM or SIGINT; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
+        self._watched = True
         logger.info("The scheduler is ready, as %s.", self.lease.holder)
         while not self._stop:
             begun = time.monotonic()
-            self._step()
+            self.step()
             self._sleep(begun + settings().TICK.total_seconds() - time.monotonic())
         self._hand_over()
         return 0
 
     def once(self) -> int:
-        """One pass of everything, whoever leads, and the second look at what seems silent."""
-        self._due.clear()
+        """One pass of everything, whoever leads, and the second look at what seems silent.
+
+        Returns 0 if everything could be done, otherwise 1.
+        """
         self.pass_once()
-        if self.watch.suspects:
+        before = None
+        while self.watch.suspects not in (0, before):
+            before = self.watch.suspects
             time.sleep(SECOND_LOOK)
-            self._due.clear()
             self._each_table("reap", self._reap)
-        return 0
+        return int(bool(self._said))
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
         self._stop = True
@@ -87,42 +98,66 @@ class Scheduler:
         except DatabaseFailure:
             logger.info("The lease could not be released; it ends by itself.")
         forget_connections()
+        faulthandler.cancel_dump_traceback_later()
         logger.info("The scheduler has ended.")
 
     # A step.
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Stand by, or lead and make a pass. Whatever it raises is said, and is no end."""
+        self._live_on()
+        if self._hearing.was_paused():
+            logger.warning("This scheduler was paused; nobody is reaped for that silence.")
+            self.watch.forget()
         try:
             if self._lead():
                 self.pass_once()
+        except Stopping:
+            logger.info("Stopping between two batches.")
         except NotLeading:
-            logger.warning("Another scheduler leads now; standing by.")
+            logger.warning("The lease is lost; standing by.")
             self.watch.forget()
         except DatabaseFailure as error:
-            self._say("lease", f"The database is away ({type(error).__name__}); waiting for it.")
-            forget_connections()
-            self.watch.forget()
+            self._lose_lease(error)
+        except Exception as error:  # noqa: BLE001 - said, and the next tick tries again
+            self._said.fails("the scheduler", error)
         else:
-            self._say("lease", None)
+            self._said.over("the scheduler")
         tidy_connections(idle=True)
+        self._hearing.tick_ends()
 
     def _lead(self) -> bool:
-        if self.lease.leading:
-            self.lease.keep()
-            return True
-        if not self.lease.take():
-            return False
-        logger.info("Leading, term %s.", self.lease.term)
-        self._last_pass = _boottime()
-        return True
+        """Whether this tick is ours.
+
+        With the lease's database away, every scheduler does what it can with the others.
+        """
+        try:
+            leads = self.lease.leading or self.lease.take()
+            if leads:
+                self.lease.keep()
+        except DatabaseFailure as error:
+            self._lose_lease(error)
+            return self._guard.is_away(self.lease.alias)
+        self._said.over("the lease")
+        self._guard.answered(self.lease.alias)
+        self._tell(f"Leading, term {self.lease.term}." if leads else "Standing by.")
+        return leads
+
+    def _lose_lease(self, error: Exception) -> None:
+        self.lease.lose()
+        self._guard.failed("the lease", self.lease.alias, error)
+
+    def _tell(self, role: str) -> None:
+        if role != self._role:
+            self._role = role
+            logger.info("%s", role)
 
     def pass_once(self) -> None:
         """Everything that is due now."""
-        self._notice_own_pause()
-        self._away.clear()
         if self.lease.leading:
-            self._guarded("epochs", None, partial(check_epochs, self.lease))
-        self._each_schedule()
+            self._check_epochs()
+        for item in self._sound_schedules():
+            self._do(f"schedule {item.name}", item.table.alias, partial(tick, item, self._go_on))
         self._each_table("sweep", sweep_unsent)
         if self._is_due("lost", settings().SWEEP.total_seconds()):
             self._each_table("lost", _sweep_lost)
@@ -133,8 +168,7 @@ class Scheduler:
         if self._is_due("prune", PRUNE_EVERY):
             self._each_table("prune", prune)
             for alias in aliases():
-                self._guarded(f"ticks {alias}", alias, partial(prune_ticks, alias, TICKS_KEPT))
-        self._last_pass = _boottime()
+                self._do(f"ticks of {alias}", alias, partial(prune_ticks, alias, TICKS_KEPT))
 
     def _is_due(self, what: str, every: float) -> bool:
         if time.monotonic() < self._due.get(what, 0.0):
@@ -142,77 +176,47 @@ class Scheduler:
         self._due[what] = time.monotonic() + every
         return True
 
-    def _each_table(self, what: str, work: Callable[[Table], Any]) -> None:
+    def _check_epochs(self) -> None:
+        epochs = current_epochs()
+        for alias in aliases():
+            work = partial(catch_up, self.lease, alias, epochs, self._go_on)
+            self._do(f"epochs of {alias}", alias, work)
+
+    def _sound_schedules(self) -> list[Schedule]:
+        if self._schedules is None:
+            self._schedules = [item for item in schedules() if item.problem() is None]
+            for problem in problems():
+                self._said.begins(problem, problem)
+        return self._schedules
+
+    def _each_table(self, what: str, work: Work) -> None:
         for table in tables():
-            if table.alias not in self._away:
-                self._guarded(f"{what} {table.label}", table.alias, partial(work, table))
-                self._keep()
+            self._do(f"{what} of {table.label}", table.alias, partial(work, table, self._go_on))
 
-    def _each_schedule(self) -> None:
-        for item in self._sound(schedules()):
-            alias = item.table.alias
-            if alias not in self._away:
-                self._guarded(f"schedule {item.name}", alias, partial(tick, item))
-                self._keep()
+    def _reap(self, table: Table, between: Callable[[], None]) -> None:
+        if self._hearing.is_good(table.alias):
+            self.watch.reap(table, between)
 
-    def _keep(self) -> None:
+    def _unheard(self, alias: str) -> None:
+        self._hearing.begins(alias)
+        self.watch.forget(alias)
+
+    def _do(self, what: str, alias: str, work: Callable[[], Any]) -> None:
+        self._guard.do(what, alias, work)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Between two batches: alive, not told to stop, still leading. Raises StandDown."""
+        self._live_on()
+        if self._stop:
+            raise Stopping
         if self.lease.leading:
             self.lease.keep()
 
-    def _sound(self, every: Iterable[Schedule]) -> list[Schedule]:
-        sound = []
-        for item in every:
-            problem = item.problem() if item.name not in self._said else self._said[item.name]
-            self._say(item.name, problem)
-            if problem is None:
-                sound.append(item)
-        return sound
+    def _live_on(self) -> None:
+        if self._watched:
+            faulthandler.dump_traceback_later(STUCK, exit=True)
 
-    def _guarded(self, what: str, alias: str | None, work: Callable[[], Any]) -> None:
-        """Do one thing; whatever it raises is said once and holds up nothing else."""
-        try:
-            work()
-        except NotLeading:
-            raise
-        except DatabaseFailure as error:
-            if alias is None:
-                raise
-            self._away.add(alias)
-            self._heard_since[alias] = _boottime()
-            self._say(alias, f"Database {alias} is away ({type(error).__name__}).")
-            forget_connections()
-        except Exception as error:
-            if self._said.get(what) != repr(error):
-                self._said[what] = repr(error)
-                logger.exception("%s failed; it is tried again.", what)
-        else:
-            self._said.pop(what, None)
-            if alias is not None:
-                self._say(alias, None)
 
-    def _say(self, key: str, message: str | None) -> None:
-        """Log a state when it begins, not at each tick."""
-        if message is None:
-            if self._said.pop(key, None) is not None:
-                logger.warning("Over: %s", key)
-        elif self._said.get(key) != message:
-            self._said[key] = message
-            logger.error("%s", message)
-
-    # Reaping, with the grace for what nobody could have heard.
-
-    def _notice_own_pause(self) -> None:
-        if _boottime() - self._last_pass > max(OWN_PAUSE, 5 * settings().TICK.total_seconds()):
-            logger.warning("This scheduler was paused; nobody is reaped for that silence.")
-            self.watch.forget()
-            for alias in aliases():
-                self._heard_since[alias] = _boottime()
-
-    def _reap(self, table: Table) -> int:
-        grace = 2 * settings().HEARTBEAT
-        since = self._heard_since.get(table.alias)
-        if since is not None and _boottime() - since < grace.total_seconds():
-            return 0
-        if deaf_for_a_while(table.alias, grace):
-            return 0
-        return self.watch.reap(table)
+def _sweep_lost(table: Table, between: Callable[[], None]) -> None:
+    sweep_lost(table, settings().SWEEP, between)

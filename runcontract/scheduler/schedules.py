@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
-from django.utils.module_loading import autodiscover_modules
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
 
-from ..exceptions import ConfigurationError
+from ..exceptions import ConfigurationError, InvalidRun
 from ..lifecycle.table import Table, table_of
+from ..lifecycle.validate import check_key, check_lane, check_own
 from ..models import RunContract
+
+logger = logging.getLogger("runcontract.scheduler")
 
 SKIP, ONCE, ALL = "skip", "once", "all"
 CATCH_UP_LIMIT = 100
 """Missed fire times that one pass catches up with `all`."""
+NAME_LIMIT = 200
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,24 @@ class Schedule:
     def problem(self) -> str | None:
         """Why this schedule can never fire, in one sentence; None if it can."""
         try:
-            next(CronSim(self.expression, datetime.now(self._zone)))
-        except (CronSimError, StopIteration):
-            return f"Schedule {self.name!r}: {self.expression!r} is no time that ever comes."
-        except (ZoneInfoNotFoundError, ValueError):
+            zone = self._zone
+        except (KeyError, ValueError, TypeError, OSError):
             return f"Schedule {self.name!r}: there is no time zone {self.timezone!r}."
+        try:
+            next(CronSim(self.expression, datetime.now(zone)))
+        except (CronSimError, StopIteration, AttributeError, TypeError):
+            return f"Schedule {self.name!r}: {self.expression!r} is no time that ever comes."
+        try:
+            self._check_wish()
+        except InvalidRun as error:
+            return f"Schedule {self.name!r}: {error}"
         return None
+
+    def _check_wish(self) -> None:
+        if self.lock_key is not None:
+            check_key("lock_key", self.lock_key)
+        check_lane(self.table.policy.lane if self.lane is None else self.lane)
+        check_own(self.table, self.fields)
 
     @property
     def _zone(self) -> ZoneInfo:
@@ -63,7 +82,8 @@ class Schedule:
             fire_at = moment.astimezone(UTC)
             if fire_at > until or len(found) >= CATCH_UP_LIMIT:
                 break
-            found.append(fire_at)
+            if fire_at > after:  # not so in a repeated hour, where the first of two times counts
+                found.append(fire_at)
         return found
 
     def _newest(self, after: datetime, until: datetime) -> list[datetime]:
@@ -92,9 +112,13 @@ def schedule(
     """Enqueue a run of `model` at each time of a cron expression (five fields, or six).
 
     Missed times, after an outage: `skip` runs none of them, `once` the newest, `all` each, oldest
-    first. Raises ConfigurationError for a name that is taken or an unknown `catch_up`; an
-    impossible expression is reported by `check` and stops only itself.
+    first. Raises ConfigurationError for a name that is taken or no name, or an unknown `catch_up`;
+    an impossible expression is reported by `check` and stops only itself.
     """
+    if not 0 < len(name) <= NAME_LIMIT:
+        raise ConfigurationError(
+            f"A schedule's name has 1 to {NAME_LIMIT} characters, not {len(name)}: {name!r}."
+        )
     if catch_up not in (SKIP, ONCE, ALL):
         raise ConfigurationError(
             f'Schedule {name!r}: catch_up must be "skip", "once" or "all", not {catch_up!r}.'
@@ -106,7 +130,34 @@ def schedule(
     return known
 
 
+_modules: dict[str, str | None] = {}
+
+
 def schedules() -> list[Schedule]:
     """Every schedule of the project, by name."""
-    autodiscover_modules("schedules")
+    _discover()
     return [_schedules[name] for name in sorted(_schedules)]
+
+
+def problems() -> list[str]:
+    """A sentence for each `schedules.py` that cannot be imported, and each that can never fire."""
+    found = [item.problem() for item in schedules()]
+    return [problem for problem in (*_modules.values(), *found) if problem is not None]
+
+
+def _discover() -> None:
+    """Import each app's `schedules.py`, once; one that is broken holds up no other."""
+    for app in apps.get_app_configs():
+        if app.name not in _modules:
+            _modules[app.name] = None
+            if app.module is not None and module_has_submodule(app.module, "schedules"):
+                _modules[app.name] = _import(f"{app.name}.schedules")
+
+
+def _import(module: str) -> str | None:
+    try:
+        import_module(module)
+    except Exception as error:
+        logger.exception("%s cannot be imported; its schedules do not fire.", module)
+        return f"{module} cannot be imported: {type(error).__name__}: {error}"
+    return None

@@ -31,6 +31,8 @@ BLOCK = 2
 """Seconds that a worker waits in one blocking pop."""
 PATIENT = BLOCK + 5.0
 """Seconds for a reply where a blocking pop may wait; longer than the block."""
+UNHURRIED = 3.0
+"""Seconds where nobody waits: the scheduler's."""
 LEFT_ALONE = 5.0
 """Seconds that a server is left alone after it failed."""
 
@@ -61,10 +63,10 @@ def _client(server: str, lane: str, patience: float) -> redis.Redis:
         "health_check_interval": 0,
         "decode_responses": False,
     }
-    if "USE_REDIS_CACHE" in _config(lane):
-        kwargs = pool.connection_kwargs | options
-        shared = redis.ConnectionPool(connection_class=pool.connection_class, **kwargs)
-        return redis.Redis(connection_pool=shared)
+    if "USE_REDIS_CACHE" in _config(lane):  # the pool is the cache's own
+        kwargs = pool.connection_kwargs | options | {"retry_on_error": []}
+        own = redis.ConnectionPool(connection_class=pool.connection_class, **kwargs)
+        return redis.Redis(connection_pool=own)
     pool.connection_kwargs.update(options)
     pool.connection_kwargs.pop("retry_on_error", None)
     return made

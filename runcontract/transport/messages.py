@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,15 +12,17 @@ from datetime import timedelta
 from typing import Any
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from ..exceptions import TransportUnavailable
-from .connection import BLOCK, PATIENT, QUICK, breaker_of, client, lanes, server_of
+from .connection import BLOCK, PATIENT, QUICK, UNHURRIED, breaker_of, client, lanes, server_of
 
 logger = logging.getLogger("runcontract.transport")
 
 CHUNK = 1000
 EPOCH = "runcontract:epoch"
 EPOCH_TTL = timedelta(days=7)
+_EPOCH_FORM = re.compile(rb"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,32 @@ def send(parcels: Iterable[Parcel], *, patience: float = QUICK) -> None:
         first = waiting[0].lane
         connection = client(first, patience=patience)
         for chunk in _chunks(waiting):
-            with breaker_of(first).guard(), connection.pipeline(transaction=False) as pipe:
-                _fill(pipe, chunk)
-                pipe.execute()
+            with breaker_of(first).guard():
+                _hand_over(connection, chunk)
+
+
+def _hand_over(connection: redis.Redis, chunk: Sequence[Parcel]) -> None:
+    with connection.pipeline(transaction=False) as pipe:
+        names = _fill(pipe, chunk)
+        answers = pipe.execute(raise_on_error=False)
+    broken = []
+    for name, answer in zip(names, answers, strict=True):
+        if name and isinstance(answer, redis.ResponseError) and _is_wrong_type(answer):
+            _drop_broken(connection, name)
+            broken.append(name)
+        elif isinstance(answer, Exception):
+            raise answer
+    if broken:
+        _hand_over(connection, [parcel for parcel in chunk if parcel.lane in broken])
 
 
 def _chunks(parcels: list[Parcel]) -> Iterable[Sequence[Parcel]]:
     return (parcels[start : start + CHUNK] for start in range(0, len(parcels), CHUNK))
 
 
-def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> None:
+def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> list[str]:
+    """The commands of a chunk; for each the lane that it fills, or nothing."""
+    names: list[str] = []
     by_lane: dict[str, list[str]] = defaultdict(list)
     for parcel in chunk:
         by_lane[parcel.lane].append(parcel.address)
@@ -68,8 +87,11 @@ def _fill(pipe: redis.client.Pipeline, chunk: Sequence[Parcel]) -> None:
             pipe.set(
                 parcel.hint, parcel.address, px=max(1, int(parcel.hold.total_seconds() * 1000))
             )
+            names.append("")
     for lane, addresses in by_lane.items():
         pipe.rpush(key_of(lane), *addresses)
+        names.append(lane)
+    return names
 
 
 def take(names: Sequence[str], *, block: bool) -> tuple[str, bytes] | None:
@@ -78,16 +100,26 @@ def take(names: Sequence[str], *, block: bool) -> tuple[str, bytes] | None:
     One command, no intermediate list, no acknowledgement: what a crash loses is found by the
     sweep. Raises TransportUnavailable.
     """
-    first = names[0]
-    connection = client(first, patience=PATIENT)
-    with breaker_of(first).guard():
-        if block:
-            popped = connection.blpop([key_of(name) for name in names], timeout=BLOCK)
-            return (_lane(popped[0]), _bytes(popped[1])) if popped else None
-        for name in names:
-            message = connection.lpop(key_of(name))
-            if message is not None:
-                return name, _bytes(message)
+    connection = client(names[0], patience=PATIENT)
+    with breaker_of(names[0]).guard():
+        try:
+            return _pop(connection, names, block)
+        except redis.ResponseError as error:
+            if not _is_wrong_type(error):
+                raise
+            for name in names:
+                _drop_broken(connection, name)
+            return _pop(connection, names, block)
+
+
+def _pop(connection: redis.Redis, names: Sequence[str], block: bool) -> tuple[str, bytes] | None:
+    if block:
+        popped = connection.blpop([key_of(name) for name in names], timeout=BLOCK)
+        return (_lane(popped[0]), _bytes(popped[1])) if popped else None
+    for name in names:
+        message = connection.lpop(key_of(name))
+        if message is not None:
+            return name, _bytes(message)
     return None
 
 
@@ -108,13 +140,14 @@ def put_back(lane: str, message: bytes) -> None:
 
 def head(lane: str) -> bytes | None:
     """The oldest message of a lane, left where it is. Raises TransportUnavailable."""
+    connection = client(lane, patience=UNHURRIED)
     with breaker_of(lane).guard():
         try:
-            first = client(lane).lindex(key_of(lane), 0)
+            first = connection.lindex(key_of(lane), 0)
         except redis.ResponseError as error:
-            if not str(error).startswith("WRONGTYPE"):
+            if not _is_wrong_type(error):
                 raise
-            drop_broken_lane(lane)
+            _drop_broken(connection, lane)
             return None
     return None if first is None else _bytes(first)
 
@@ -125,12 +158,20 @@ def length(lane: str) -> int:
         return int(client(lane).llen(key_of(lane)))
 
 
-def drop_broken_lane(lane: str) -> None:
+_DROP = """
+if redis.call('TYPE', KEYS[1]).ok == 'list' then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
+
+def _drop_broken(connection: redis.Redis, lane: str) -> None:
     """Delete a lane's key that is not a list: it can carry nothing until it is gone."""
-    connection = client(lane)
-    if connection.type(key_of(lane)) not in (b"list", b"none"):
-        connection.delete(key_of(lane))
+    if connection.eval(_DROP, 1, key_of(lane)):
         logger.warning("The key of lane %s was not a list; it was deleted.", lane)
+
+
+def _is_wrong_type(error: redis.ResponseError) -> bool:
+    return "WRONGTYPE" in str(error)
 
 
 def hint(lane: str, key: str) -> bool:
@@ -145,21 +186,34 @@ def epoch(lane: str) -> str | None:
     The server's run_id is part of it, so that a restart or a failover is another epoch.
     Raises TransportUnavailable.
     """
+    connection = client(lane, patience=UNHURRIED)
     with breaker_of(lane).guard():
-        connection = client(lane)
-        stored = connection.getex(EPOCH, ex=EPOCH_TTL)
-        if stored is None:
+        try:
+            stored = connection.getex(EPOCH, ex=EPOCH_TTL)
+        except redis.ResponseError as error:
+            if not _is_wrong_type(error):
+                raise
             return None
-        return f"{_bytes(stored).decode()}@{connection.info('server').get('run_id', '')}"
+        if stored is None or _EPOCH_FORM.fullmatch(_bytes(stored)) is None:
+            return None
+        return f"{_bytes(stored).decode()}@{_run_id(connection)}"
 
 
 def start_epoch(lane: str) -> str:
     """Begin a new epoch and return it. Raises TransportUnavailable."""
+    connection = client(lane, patience=UNHURRIED)
     with breaker_of(lane).guard():
-        connection = client(lane)
         name = uuid.uuid4().hex
         connection.set(EPOCH, name, ex=EPOCH_TTL)
-        return f"{name}@{connection.info('server').get('run_id', '')}"
+        return f"{name}@{_run_id(connection)}"
+
+
+def _run_id(connection: redis.Redis) -> str:
+    """Which process of the server this is; empty where an ACL does not let us know."""
+    try:
+        return str(connection.info("server").get("run_id", ""))
+    except NoPermissionError:
+        return ""
 
 
 def workers_on(lane: str) -> int:
@@ -171,6 +225,14 @@ def workers_on(lane: str) -> int:
 def one_lane_per_server() -> list[str]:
     """A lane for each server, the first that RQ_QUEUES names."""
     return list({server_of(lane): lane for lane in reversed(lanes())}.values())[::-1]
+
+
+def lanes_by_server() -> list[list[str]]:
+    """All lanes, those of one server together."""
+    return [
+        [other for other in lanes() if server_of(other) == server_of(lane)]
+        for lane in one_lane_per_server()
+    ]
 
 
 def eviction_warning(lane: str) -> str | None:

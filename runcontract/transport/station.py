@@ -66,6 +66,11 @@ class Station(SimpleWorker):
 
     # What RQ does around a job, and we do not.
 
+    @property
+    def connection_timeout(self) -> float:  # type: ignore[override]
+        """RQ would stretch our client's patience to this, and a dead line would go unnoticed."""
+        return PATIENT
+
     def bootstrap(self, *_: Any, **__: Any) -> None:
         """Be born; RQ would also listen for commands that could kill a job behind our back."""
         self.birth_date = self.last_heartbeat = now()

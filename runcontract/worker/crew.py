@@ -7,16 +7,17 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from ..lifecycle.database import close_before_fork
 from .burial import Obituary
 from .child import ChildOptions, live, worker_name
 from .clock import now
 from .interrupts import NEWS
-from .reports import Hold, LineReader, Order, Phase, Report, encode_order, tell
+from .reports import BROKEN, STOP, Hold, LineReader, Order, Phase, Report, encode_order, tell
 
 logger = logging.getLogger("runcontract.worker")
 
@@ -52,7 +53,12 @@ class Member:
     def listen(self) -> None:
         """Take in its reports."""
         for line in self.reader.lines():
-            self._take_in(Report.parse(line))
+            try:
+                report = Report.parse(line)
+            except ValueError:
+                logger.error("%s: its job wrote into its reports: %.80r", self.name, line)
+                continue
+            self._take_in(report)
 
     def _take_in(self, report: Report) -> None:
         self.ready = True
@@ -73,6 +79,11 @@ class Member:
         self.told, self.reason, self.kill_at = order, reason, now() + grace
         tell(self.orders, encode_order(order, self.hold))
         self.signal(NEWS)
+
+    def stop(self) -> None:
+        """Let it take nothing more, even if its job hears no signals."""
+        tell(self.orders, STOP)
+        self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         try:
@@ -109,31 +120,51 @@ class Crew:
         report_in, report_out = os.pipe()
         order_in, order_out = os.pipe()
         parent, nonce = os.getpid(), uuid.uuid4().hex[:8]
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        gc.freeze()
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            self._close_inherited([report_in, order_out])
-            live(
-                self.options,
-                worker_name(os.getpid(), nonce),
-                parent,
-                report_out,
-                order_in,
-                obituaries,
-                only_bury=only_bury,
-            )
-        with suppress(OSError):
-            os.setpgid(pid, pid)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        with _no_signals():
+            gc.freeze()
+            try:
+                pid = os.fork()
+            except OSError:
+                for descriptor in (report_in, report_out, order_in, order_out):
+                    os.close(descriptor)
+                raise
+            if pid == 0:
+                self._be_born(
+                    parent,
+                    nonce,
+                    (report_in, order_out),
+                    (report_out, order_in),
+                    obituaries,
+                    only_bury=only_bury,
+                )
+            with suppress(OSError):
+                os.setpgid(pid, pid)
         os.close(report_out)
         os.close(order_in)
         name = worker_name(pid, nonce)
         member = Member(pid, name, LineReader(report_in), order_out, now(), obituaries)
         self.members.append(member)
         return member
+
+    def _be_born(
+        self,
+        parent: int,
+        nonce: str,
+        parents: tuple[int, int],
+        own: tuple[int, int],
+        obituaries: Sequence[Obituary],
+        *,
+        only_bury: bool,
+    ) -> NoReturn:
+        """In the new process; nothing here may return to the supervisor's code."""
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            self._close_inherited(parents)
+            name = worker_name(os.getpid(), nonce)
+            live(self.options, name, parent, *own, obituaries, only_bury=only_bury)
+        finally:
+            os._exit(BROKEN)
 
     def _close_inherited(self, own: Sequence[int]) -> None:
         for descriptor in own:
@@ -171,6 +202,16 @@ class Crew:
         ended, status = os.waitpid(member.pid, os.WNOHANG)
         member.status = status if ended else None
         return bool(ended)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Signals wait."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def cause_of_death(status: int) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from ...conf import settings
+from ...lifecycle.database import limit_waiting
 from ...logs import log_to_terminal
 from ...scheduler.loop import Scheduler
-from ...transport import eviction_warning, lanes
+from ...transport import eviction_warning, one_lane_per_server
 
 
 class Command(BaseCommand):
@@ -25,8 +26,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         log_to_terminal(options["verbosity"])
         settings()
-        warning = eviction_warning(lanes()[0]) if lanes() else None
-        if warning:
-            self.stderr.write(self.style.WARNING(warning))
+        limit_waiting()
+        for warning in map(eviction_warning, one_lane_per_server()):
+            if warning:
+                self.stderr.write(self.style.WARNING(warning))
         scheduler = Scheduler()
         sys.exit(scheduler.once() if options["once"] else scheduler.run())
