@@ -102,11 +102,19 @@ def installed(limit: int | None = None) -> dict[str, dict[str, Any]]:
             "name": name,
             "version": distribution.version,
             "summary": told.get("summary", ""),
-            "license": told.get("license_expression", str(told.get("license", ""))[:200]),
+            "license": licence_of(told),
             "requires_python": told.get("requires_python", ""),
             "requires_dist": distribution.requires or [],
         }
     return dict(sorted(found.items())[:limit])
+
+
+def licence_of(told: dict[str, Any]) -> str:
+    """The expression; where there is none the classifiers, or the first line of the text."""
+    classifiers = [each for each in told.get("classifier", ()) if each.startswith("License ::")]
+    classified = ", ".join(each.rpartition(" :: ")[2] for each in classifiers)
+    text = str(told.get("license", "")).strip().partition("\n")[0][:200]
+    return str(told.get("license_expression", classified or text))
 
 
 def malformed(name: str, seed: int) -> bytes:

@@ -13,6 +13,7 @@ from runcontract import RunContext, RunError, RunPolicy
 from runcontract.models import RetryContract
 
 from ..client import Metadata, fetch_metadata
+from ..signals import catalogue_changed
 from .catalogue import DeadLetter, Harvest, Source
 
 
@@ -54,6 +55,7 @@ class HarvestRun(RetryContract):
             defaults={**told, "generation": self.generation, "harvested_at": Now()},
         )
         source.dead_letters.filter(picked_at=None).update(picked_at=Now())
+        catalogue_changed.send(HarvestRun)
 
     def on_failed(self, error: RunError) -> None:
         """In the transaction that settles: the failure moves into this app's own home."""
