@@ -79,9 +79,10 @@ def test_run_that_locks_its_own_row_for_long_is_not_reaped_when_it_lets_go(
     redis_server, start_worker, start_scheduler
 ) -> None:
     """Its pulse could not be written meanwhile, and nobody may believe it dead for that."""
-    args = {"n": 5, "after": 3}
+    args = {"n": 8.5, "after": 2}
     run = MailRun.objects.enqueue(job_id="locks", task="lock_own_row", args=args).run
-    scheduler, worker = start_scheduler(), start_worker("default")
+    worker = start_worker("default", settings={"STALE_AFTER": 4, "HEARTBEAT": 1})
+    scheduler = start_scheduler(settings={"STALE_AFTER": 4, "HEARTBEAT": 0.1})
     assert ended(run).state == "succeeded", run.last_error
     assert executed_once(run)
     worker.stop()
