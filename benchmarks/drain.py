@@ -87,7 +87,9 @@ def drain(environment: dict[str, str], runs: int) -> float:
         ).fetchone()
     assert row is not None
     left = [key for key in client.scan_iter() if key not in before and client.ttl(key) == -1]
-    print(f"succeeded: {row[0]}; Redis commands a run: {per_run:.3f}; commits a run: {committed:.3f}")
+    print(
+        f"succeeded: {row[0]}; Redis commands a run: {per_run:.3f}; commits a run: {committed:.3f}"
+    )
     print(f"keys left without a TTL that were not there before: {left or 'none'}")
     return runs / float(row[1])
 

@@ -5,10 +5,12 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import include, path
 
+FAILURE_PAGE = "admin:runcontract_failure_changelist"
+
 
 def front_door(request: HttpRequest) -> HttpResponseRedirect:
     """To the failure page."""
-    return redirect("admin:index")
+    return redirect(FAILURE_PAGE)
 
 
 urlpatterns = [

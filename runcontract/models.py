@@ -10,12 +10,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models.functions import Now
 
+from .contract import states
 from .contract.constraints import contract_constraints, contract_indexes
 from .contract.errors import RunError
-from .contract.fields import CONTRACT_FIELDS
+from .contract.fields import contract_fields
 from .contract.policy import RunPolicy
-from .contract.states import Failure, State
-from .lifecycle.enqueue import Enqueued, bulk_enqueue, enqueue
+from .lifecycle.bulk import bulk_enqueue
+from .lifecycle.enqueue import Enqueued, enqueue
 from .lifecycle.requests import cancel, redo
 
 R = TypeVar("R", bound="RunContract")
@@ -73,16 +74,16 @@ class RunContract(models.Model):
     lane = models.CharField(max_length=100, default="default", editable=False)
     state = models.CharField(
         max_length=16,
-        default=str(State.QUEUED),
+        default=str(states.State.QUEUED),
         editable=False,
-        choices=[(str(state), str(state)) for state in State],
+        choices=[(str(state), str(state)) for state in states.State],
     )
     failure = models.CharField(
         max_length=16,
         default="",
         blank=True,
         editable=False,
-        choices=[(str(failure), str(failure)) for failure in Failure],
+        choices=[(str(failure), str(failure)) for failure in states.Failure],
     )
     lease = models.BigIntegerField(default=0, editable=False)
     worker = models.CharField(max_length=255, default="", blank=True, editable=False)
@@ -113,10 +114,14 @@ class RunContract(models.Model):
         """Save the consumer's own columns; the contract's are written by transitions only.
 
         An existing row is never inserted again: if it was deleted meanwhile, this raises
-        DatabaseError as `save(update_fields=…)` does.
+        DatabaseError as `save(update_fields=…)` does. A new instance is only inserted: one made
+        with the key of an existing row raises IntegrityError, rather than overwrite it.
         """
-        if not self._state.adding and not kwargs.get("force_insert"):
-            kwargs["update_fields"] = self._own_columns(kwargs.get("update_fields"))
+        wanted, forced = kwargs.get("update_fields"), kwargs.get("force_update")
+        if self._state.adding and wanted is None and not forced:
+            kwargs["force_insert"] = kwargs.get("force_insert") or True
+        elif not kwargs.get("force_insert"):
+            kwargs["update_fields"] = self._own_columns(wanted)
             if not kwargs["update_fields"]:
                 return
         super().save(*args, **kwargs)
@@ -137,16 +142,18 @@ class RunContract(models.Model):
         return cancel(self)
 
     def _own_columns(self, wanted: Collection[str] | None) -> list[str]:
+        contract = contract_fields([field.name for field in self._meta.concrete_fields])
+        if wanted is not None:
+            return [name for name in wanted if name not in contract]
         deferred = self.get_deferred_fields()
-        names = [
+        return [
             field.name
             for field in self._meta.concrete_fields
-            if field.name not in CONTRACT_FIELDS
+            if field.name not in contract
             and not field.primary_key
             and not field.generated
             and field.attname not in deferred
         ]
-        return names if wanted is None else [name for name in wanted if name in names]
 
 
 class RetryContract(RunContract):
@@ -198,3 +205,15 @@ class Tick(models.Model):
 
     def __str__(self) -> str:
         return f"{self.schedule} at {self.fire_at:%Y-%m-%d %H:%M %Z}: {self.outcome}"
+
+
+class Failure(Tick):
+    """The failure page's place in the admin: its name, its address and its permission.
+
+    A proxy rather than an unmanaged model, for `dumpdata` would look for the latter's table.
+    """
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name_plural = "Failures"

@@ -44,6 +44,8 @@ def database(url: str, name: str = "{}") -> dict[str, Any]:
 DATABASES = {"default": database(DATABASE_URL), "jobs": database(DATABASE_URL, "{}_jobs")}
 for alias, name in json.loads(os.environ.get("RUNCONTRACT_TEST_DATABASES", "{}")).items():
     DATABASES[alias]["NAME"] = name  # a process of a test, on the test's own databases
+    if age := os.environ.get("RUNCONTRACT_TEST_CONN_MAX_AGE"):
+        DATABASES[alias]["CONN_MAX_AGE"] = json.loads(age)
 DATABASE_ROUTERS = ["tests.lab.router.LabRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

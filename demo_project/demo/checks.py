@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,10 +12,9 @@ from django.conf import settings
 from django.db.models import Count, F
 
 from demo_project.harvester.models import DeadLetter, Harvest, Source
-from demo_project.origin import installed
-from runcontract.registry import run_models
 
 from . import witness
+from .counts import consumers
 
 PATIENCE = 10.0
 """Seconds that a worker may need to drop the messages of runs that have ended."""
@@ -34,10 +33,10 @@ class Check:
         return not self.against
 
 
-def everything(since: datetime, limit: int | None) -> list[Check]:
-    """All checks of the demo, in the order in which they are told."""
+def everything(since: datetime, versions: Mapping[str, str]) -> list[Check]:
+    """All checks of the demo; `versions` are what was installed when it began, by name."""
     return [
-        Check("every installed distribution is listed", tuple(_unlisted(limit))),
+        Check("every installed distribution is listed", tuple(_unlisted(versions))),
         Check("each is harvested, or dead-lettered with its cause", tuple(_unsettled())),
         Check("no run succeeded twice", tuple(_twice(since))),
         Check("no run is active", tuple(_active())),
@@ -45,11 +44,10 @@ def everything(since: datetime, limit: int | None) -> list[Check]:
     ]
 
 
-def _unlisted(limit: int | None) -> Iterator[str]:
-    """What importlib.metadata knows and the journal does not, or the other way round."""
-    here = {(each["name"], each["version"]) for each in installed(limit).values()}
+def _unlisted(versions: Mapping[str, str]) -> Iterator[str]:
+    """What is installed and not listed, or the other way round."""
     listed = set(Source.objects.filter(listed=True).values_list("name", "version"))
-    return (f"{name} {version}" for name, version in sorted(here ^ listed))
+    return (f"{name} {version}" for name, version in sorted(versions.items() ^ listed))
 
 
 def _unsettled() -> Iterator[str]:
@@ -58,19 +56,16 @@ def _unsettled() -> Iterator[str]:
             generation=F("source__generation"), version=F("source__version")
         ).values_list("source__name", flat=True)
     )
-    dead = set(
-        DeadLetter.objects.filter(picked_at=None)
-        .exclude(cause="")
-        .values_list("source__name", flat=True)
-    )
+    letters = DeadLetter.objects.open().exclude(cause="")
+    dead = set(letters.values_list("source__name", flat=True))
     for name in Source.objects.filter(listed=True).values_list("name", flat=True):
         if (name in harvested) == (name in dead):
-            yield f"{name} is both" if name in dead else f"{name} is neither"
+            yield f"{name} is {'both' if name in dead else 'neither'}"
 
 
 def _twice(since: datetime) -> Iterator[str]:
     yield from witness.succeeded_twice()
-    for model in run_models():
+    for model in consumers():
         table, succeeded = model._meta.db_table, model.objects.filter(state="succeeded")
         jobs = succeeded.values("job_id").annotate(times=Count("pk")).filter(times__gt=1)
         yield from (f"{table} {each['job_id']}" for each in jobs)
@@ -83,7 +78,7 @@ def _twice(since: datetime) -> Iterator[str]:
 
 
 def _active() -> Iterator[str]:
-    for model in run_models():
+    for model in consumers():
         for run in model.objects.filter(finished_at=None)[:5]:
             yield f"{run.job_id} is {run.state}"
 
@@ -104,8 +99,3 @@ def lane_lengths() -> dict[str, int]:
             if count := int(server.llen(f"rq:queue:{lane}")):
                 lengths[lane] = count
     return lengths
-
-
-def all_hold(checks: Iterable[Check]) -> bool:
-    """Whether nothing speaks against any of them."""
-    return all(check.holds for check in checks)

@@ -58,6 +58,11 @@ class Snapshot:
         return sum(each.active for each in self.runs)
 
 
+def consumers() -> list[type[RunContract]]:
+    """The run models of this project's apps."""
+    return [model for model in run_models() if model.__module__.startswith("demo_project.")]
+
+
 def database_time() -> datetime:
     """The clock by which runs are dated."""
     with connection.cursor() as cursor:
@@ -92,11 +97,11 @@ class Meter:
 
     def read(self) -> Snapshot:
         """How far things are now."""
-        runs = tuple(count(model, self.since) for model in run_models())
+        runs = tuple(count(model, self.since) for model in consumers())
         ended, now = sum(each.ended for each in runs), time.monotonic()
         self._seen.append((now, ended))
         while now - self._seen[0][0] > LATELY:
             self._seen.popleft()
         began, before = self._seen[0]
         pace = (ended - before) / (now - began) if now > began else 0.0
-        return Snapshot(runs, DeadLetter.objects.filter(picked_at=None).count(), pace)
+        return Snapshot(runs, DeadLetter.objects.open().count(), pace)

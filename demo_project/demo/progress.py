@@ -120,6 +120,6 @@ def dead_letters() -> Table:
     """The open ones, each with its cause."""
     drawn = Table("dead letter", "failure", "cause", box=None, header_style="bold", padding=(0, 2))
     drawn.columns[0].no_wrap = True
-    for letter in DeadLetter.objects.filter(picked_at=None).order_by("source__name"):
+    for letter in DeadLetter.objects.open().select_related("source").order_by("source__name"):
         drawn.add_row(letter.source.name, letter.failure, escape(letter.cause))
     return drawn

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Never
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -21,7 +22,9 @@ from django.db import DatabaseError, connection
 from django.urls import reverse
 from rich.console import Console
 
+from demo_project.origin import installed
 from demo_project.state import CHECKOUT, directory
+from demo_project.urls import FAILURE_PAGE
 
 from . import checks, witness
 from .counts import Meter, Snapshot, database_time
@@ -34,6 +37,20 @@ LOOK = 0.3
 """Seconds between two looks at everything."""
 
 USER = "demo"
+
+
+@dataclass(frozen=True)
+class End:
+    """How it ended: the exit code, and the last words."""
+
+    code: int
+    words: str
+
+
+STOPPED = End(0, "nothing is left running")
+DONE = End(0, "all is done and every check holds")
+FAILED = End(1, "not everything is as it should be")
+INTERRUPTED = End(130, "nothing was checked")
 
 
 @dataclass(frozen=True)
@@ -56,12 +73,14 @@ def play(options: Options, console: Console) -> int:
         with stopped_by_signals(stage.keeper):
             try:
                 stage.open()
-                return stage.perform_once() if options.once else stage.stay()
+                end = stage.perform_once() if options.once else stage.stay()
             except KeyboardInterrupt:
-                return 130 if options.once else 0
+                end = INTERRUPTED if options.once else STOPPED
             finally:
                 progress.say("stopping; a second Ctrl-C waits for nothing")
                 stage.close()
+        progress.say(f"stopped: {end.words}")
+        return end.code
 
 
 class Stage:
@@ -74,6 +93,8 @@ class Stage:
         self.env = dict(os.environ, PYTHONUNBUFFERED="1")
         self.footer = ""
         self.meter: Meter
+        here = installed(options.limit)
+        self.versions = {name: metadata["version"] for name, metadata in here.items()}
         self._snapshot: Snapshot | None = None
 
     def open(self) -> None:
@@ -88,24 +109,24 @@ class Stage:
         ask = [] if self.meter.read().active else ["--anew"]  # else go on where a demo was cut
         self.progress.say(self._manage("reconcile", *ask))
 
-    def stay(self) -> int:
+    def stay(self) -> Never:
         """Until a signal comes."""
         while True:
             self.look()
             time.sleep(LOOK)
 
-    def perform_once(self) -> int:
-        """Until nothing is active; 0 if every check holds."""
+    def perform_once(self) -> End:
+        """Until nothing is active; then look whether every check holds."""
         end = time.monotonic() + self.options.patience
         while (snapshot := self.look()) is None or snapshot.active:
             if time.monotonic() > end:
                 self.progress.say(f"not done after {self.options.patience:.0f} s")
                 break
             time.sleep(LOOK)
-        found = checks.everything(self.meter.since, self.options.limit)
+        found = checks.everything(self.meter.since, self.versions)
         self.progress.close()
         summary(self.progress.console, self.meter.read(), found)
-        return 0 if checks.all_hold(found) else 1
+        return DONE if all(check.holds for check in found) else FAILED
 
     def look(self) -> Snapshot | None:
         """Tend the processes and show the figures; None while the database does not answer."""
@@ -169,7 +190,7 @@ class Stage:
         user.set_password(password)
         user.save()
         self.footer = (
-            f"failure page [bold]{address}{reverse('admin:index')}[/]"
+            f"failure page [bold]{address}{reverse(FAILURE_PAGE)}[/]"
             f"  user [bold]{USER}[/]  password [bold]{password}[/]\n"
             f"queues {address}/django-rq/   logs {self.state}/*.log   Ctrl-C stops everything"
         )

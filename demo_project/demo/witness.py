@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from runcontract.registry import run_models
+from .counts import consumers
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS demo_witness (
@@ -41,7 +41,7 @@ def install() -> None:
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
         cursor.execute(FUNCTION)
-        for model in run_models():
+        for model in consumers():
             table = connection.ops.quote_name(model._meta.db_table)
             cursor.execute(TRIGGER.format(table=table, key=model._meta.pk.column))
 

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.models import Model
 from django.db.utils import Error, InterfaceError, OperationalError
 
@@ -99,7 +100,20 @@ def forget_connections() -> None:
         forget_connection(connection)
 
 
-def cancel_statements() -> None:
+def notice_lost_client(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Let the server end a statement of ours within a second of this process's death.
+
+    A statement that waits for a lock would otherwise outlive its killed process, and write when
+    the run has long been given to another. Not behind a pooler, whose sessions are everybody's.
+    """
+    pooled = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
+    if connection.vendor != "postgresql" or pooled or not connection.get_autocommit():
+        return
+    with suppress(Error), connection.cursor() as cursor:
+        cursor.execute("SET client_connection_check_interval = 1000")
+
+
+def cancel_statements(*, timeout: float = 2.0) -> None:
     """Ask the server to stop what this thread's connections were doing when they were interrupted.
 
     Without it an abandoned statement goes on in the server, locks and all.
@@ -108,24 +122,40 @@ def cancel_statements() -> None:
         raw = connection.connection
         if isinstance(raw, psycopg.Connection) and not raw.closed:
             with suppress(Exception):
-                raw.cancel_safe(timeout=2.0)
+                raw.cancel_safe(timeout=timeout)
 
 
 def tidy_connections(*, idle: bool) -> None:
-    """After a run: close what a job left broken or in a strange mode; when idle, what is too old.
+    """After perform: close what a job left broken or open, so that nothing of ours is written
+    into a transaction that nobody commits; when idle, close what is too old.
 
     A busy worker keeps its connection whatever CONN_MAX_AGE says; with 0 it is closed when idle.
     """
     for connection in connections.all(initialized_only=True):
         if idle:
             connection.close_if_unusable_or_obsolete()
-        elif (
-            connection.errors_occurred
-            or connection.in_atomic_block
-            or not _as_configured(connection)
-        ):
-            connection.close()
+        elif connection.errors_occurred or _left_open(connection):
+            # An atomic block that a job left open will never be left by anybody.
+            connection.in_atomic_block = connection.closed_in_transaction = False
+            forget_connection(connection)
 
 
-def _as_configured(connection: BaseDatabaseWrapper) -> bool:
-    return bool(connection.get_autocommit() == connection.settings_dict["AUTOCOMMIT"])
+def _left_open(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a transaction is open, by atomic(), by set_autocommit() or by a bare BEGIN."""
+    raw = connection.connection
+    if connection.in_atomic_block:
+        return True
+    if not isinstance(raw, psycopg.Connection):
+        return False
+    return bool(
+        connection.autocommit != connection.settings_dict["AUTOCOMMIT"]
+        or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+    )
+
+
+def close_before_fork() -> None:
+    """Close every connection and pool: nothing that is open may be shared with a child."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        if isinstance(connection, DatabaseWrapper):
+            connection.close_pool()

@@ -1,0 +1,1 @@
+"""What the journal says of its runs, for people. Reads only."""

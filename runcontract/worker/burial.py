@@ -15,6 +15,8 @@ from ..contract.errors import RunError
 from ..contract.states import Failure
 from ..exceptions import LeaseLost
 from ..lifecycle.database import DatabaseFailure, forget_connections
+from ..lifecycle.hooks import HOOK_SECONDS
+from ..lifecycle.patience import patience
 from ..lifecycle.table import table_at
 from ..lifecycle.transitions import reap
 from .reports import Hold
@@ -45,7 +47,8 @@ def _bury_one(obituary: Obituary) -> bool:
         return True
     error = RunError("WorkerLost", obituary.message, "", 1, str(obituary.kind))
     try:
-        reap(table, hold.pk, hold.lease, error, kind=obituary.kind)
+        with patience(2 * HOOK_SECONDS):
+            reap(table, hold.pk, hold.lease, error, kind=obituary.kind)
     except LeaseLost:
         logger.info("%s: somebody else has settled it.", hold)
     except DatabaseFailure:

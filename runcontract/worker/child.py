@@ -19,12 +19,18 @@ from typing import Any, NoReturn
 
 from django.conf import settings as django_settings
 from django.db import reset_queries
+from django.db.backends.signals import connection_created
 from django.db.utils import Error as DatabaseError
 
 from ..contract.address import Address
 from ..exceptions import TransportUnavailable
 from ..lifecycle import transitions
-from ..lifecycle.database import DatabaseFailure, forget_connections, tidy_connections
+from ..lifecycle.database import (
+    DatabaseFailure,
+    forget_connections,
+    notice_lost_client,
+    tidy_connections,
+)
 from ..lifecycle.table import Table
 from ..registry import tables
 from ..transport import Station, breaker_of, put_back, take
@@ -73,6 +79,8 @@ def live(
         interrupts.install()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         die_with_parent(parent, orders)
+        os.register_at_fork(after_in_child=interrupts.let_go)
+        connection_created.connect(notice_lost_client)
         random.seed()
         bury(obituaries, lambda: interrupts.stopping and not only_bury)
         tell(reports, Report(Phase.IDLE).encode())
@@ -97,6 +105,7 @@ class Child:
         self._left = options.max_runs
         self._code = RECYCLED
         self._told: Report | None = None
+        self._pid = os.getpid()
 
     def work(self) -> int:
         """Work until told to stop; returns the exit code."""
@@ -113,6 +122,8 @@ class Child:
         return self._code
 
     def _tell(self, report: Report) -> None:
+        if os.getpid() != self._pid:
+            os._exit(BROKEN)  # a fork of the job's that came back from perform
         if report == self._told:
             return
         self._told = report
@@ -123,25 +134,24 @@ class Child:
 
     def _next_run(self, burst: bool) -> tuple[str, Any] | None:
         """(lane, run), or None when nothing came. Raises StopIteration to stop."""
-        if self._used_up():
-            self._code = RECYCLED
-            raise StopIteration
-        if self._interrupts.stopping:
-            raise StopIteration
-        if breaker_of(self.options.lanes[0]).open:
-            return self._from_journal(burst)
-        try:
-            found = take(self.options.lanes, block=not burst)
-        except TransportUnavailable:
-            return self._from_journal(burst)
-        if found is None:
-            tidy_connections(idle=True)
-            return None
-        return self._from_message(*found) or self._next_run_later(burst)
-
-    def _next_run_later(self, burst: bool) -> tuple[str, Any] | None:
-        """After a message that brought no run; a burst must not end at it."""
-        return self._next_run(burst) if burst else None
+        while True:
+            if self._used_up():
+                self._code = RECYCLED
+                raise StopIteration
+            if self._interrupts.stopping:
+                raise StopIteration
+            if breaker_of(self.options.lanes[0]).open:
+                return self._from_journal(burst)
+            try:
+                found = take(self.options.lanes, block=not burst)
+            except TransportUnavailable:
+                return self._from_journal(burst)
+            if found is None:
+                tidy_connections(idle=True)
+                return None
+            run = self._from_message(*found)
+            if run is not None or not burst:  # a burst does not end at a message without a run
+                return run
 
     def _from_message(self, lane: str, message: bytes) -> tuple[str, Any] | None:
         if self._interrupts.stopping:
@@ -229,7 +239,6 @@ class Child:
             logger.exception("%s %s could not be settled.", run._meta.label, run.pk)
             logging.shutdown()
             os._exit(BROKEN)
-        self._interrupts.install()
         tidy_connections(idle=False)
         if django_settings.DEBUG:
             reset_queries()

@@ -7,17 +7,17 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from django.db import connections
-
+from ..lifecycle.database import close_before_fork
 from .burial import Obituary
 from .child import ChildOptions, live, worker_name
 from .clock import now
 from .interrupts import NEWS
-from .reports import Hold, LineReader, Order, Phase, Report, encode_order, tell
+from .reports import BROKEN, STOP, Hold, LineReader, Order, Phase, Report, encode_order, tell
 
 logger = logging.getLogger("runcontract.worker")
 
@@ -53,7 +53,12 @@ class Member:
     def listen(self) -> None:
         """Take in its reports."""
         for line in self.reader.lines():
-            self._take_in(Report.parse(line))
+            try:
+                report = Report.parse(line)
+            except ValueError:
+                logger.error("%s: its job wrote into its reports: %.80r", self.name, line)
+                continue
+            self._take_in(report)
 
     def _take_in(self, report: Report) -> None:
         self.ready = True
@@ -74,6 +79,11 @@ class Member:
         self.told, self.reason, self.kill_at = order, reason, now() + grace
         tell(self.orders, encode_order(order, self.hold))
         self.signal(NEWS)
+
+    def stop(self) -> None:
+        """Let it take nothing more, even if its job hears no signals."""
+        tell(self.orders, STOP)
+        self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         try:
@@ -106,35 +116,55 @@ class Crew:
 
         Signals wait until the child has its own handlers.
         """
-        connections.close_all()
+        close_before_fork()
         report_in, report_out = os.pipe()
         order_in, order_out = os.pipe()
         parent, nonce = os.getpid(), uuid.uuid4().hex[:8]
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        gc.freeze()
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            self._close_inherited([report_in, order_out])
-            live(
-                self.options,
-                worker_name(os.getpid(), nonce),
-                parent,
-                report_out,
-                order_in,
-                obituaries,
-                only_bury=only_bury,
-            )
-        with suppress(OSError):
-            os.setpgid(pid, pid)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        with _no_signals():
+            gc.freeze()
+            try:
+                pid = os.fork()
+            except OSError:
+                for descriptor in (report_in, report_out, order_in, order_out):
+                    os.close(descriptor)
+                raise
+            if pid == 0:
+                self._be_born(
+                    parent,
+                    nonce,
+                    (report_in, order_out),
+                    (report_out, order_in),
+                    obituaries,
+                    only_bury=only_bury,
+                )
+            with suppress(OSError):
+                os.setpgid(pid, pid)
         os.close(report_out)
         os.close(order_in)
         name = worker_name(pid, nonce)
         member = Member(pid, name, LineReader(report_in), order_out, now(), obituaries)
         self.members.append(member)
         return member
+
+    def _be_born(
+        self,
+        parent: int,
+        nonce: str,
+        parents: tuple[int, int],
+        own: tuple[int, int],
+        obituaries: Sequence[Obituary],
+        *,
+        only_bury: bool,
+    ) -> NoReturn:
+        """In the new process; nothing here may return to the supervisor's code."""
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            self._close_inherited(parents)
+            name = worker_name(os.getpid(), nonce)
+            live(self.options, name, parent, *own, obituaries, only_bury=only_bury)
+        finally:
+            os._exit(BROKEN)
 
     def _close_inherited(self, own: Sequence[int]) -> None:
         for descriptor in own:
@@ -152,8 +182,8 @@ class Crew:
         for member in list(self.members):
             if self._has_ended(member):
                 member.kill()
-                _, status = os.waitpid(member.pid, 0)
-                member.status = status
+                if member.status is None:
+                    _, member.status = os.waitpid(member.pid, 0)
                 member.listen()
                 member.close()
                 self.members.remove(member)
@@ -162,9 +192,26 @@ class Crew:
 
     @staticmethod
     def _has_ended(member: Member) -> bool:
-        """Seen but not yet waited for, so that its pid cannot belong to anybody else."""
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, member.pid, flags) is not None
+        """Seen but not yet waited for, so that its pid cannot belong to anybody else.
+
+        Python before 3.13 has no waitid on macOS; there it is waited for at once.
+        """
+        if hasattr(os, "waitid"):
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, member.pid, flags) is not None
+        ended, status = os.waitpid(member.pid, os.WNOHANG)
+        member.status = status if ended else None
+        return bool(ended)
+
+
+@contextmanager
+def _no_signals() -> Iterator[None]:
+    """Signals wait."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def cause_of_death(status: int) -> str:

@@ -11,7 +11,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,14 @@ from ..exceptions import (
     RunTimedOut,
 )
 from ..lifecycle import transitions
-from ..lifecycle.database import DatabaseFailure, cancel_statements, forget_connections
+from ..lifecycle.database import (
+    DatabaseFailure,
+    cancel_statements,
+    forget_connections,
+    tidy_connections,
+)
+from ..lifecycle.hooks import HOOK_SECONDS
+from ..lifecycle.patience import patience
 from ..lifecycle.table import table_of
 from .interrupts import Interrupts
 from .reports import Hold, Order, Phase, Report
@@ -43,7 +50,7 @@ from .reports import Hold, Order, Phase, Report
 logger = logging.getLogger("runcontract.worker")
 
 SETTLE_EVERY = 5.0
-"""The longest pause between two tries to settle, in seconds."""
+"""The longest pause between two tries to settle, and the longest wait in one, in seconds."""
 HOOK_TRIES = 3
 """After this many broken tries `on_failed` is left out."""
 
@@ -75,8 +82,10 @@ class Execution:
 
     def execute(self) -> None:
         """Perform and settle. Raises GivenUp when this process must end without writing."""
-        signals.run_started.send_robust(type(self.run), run=self.run)
-        attempt = self.run.attempts if self.table.counts else 1
+        if signals.run_started.has_listeners(type(self.run)):
+            self._tell(Report(Phase.PERFORMING, self.hold))
+            signals.run_started.send_robust(type(self.run), run=self.run)
+        attempt = transitions.attempts_of(self.table, self.run)
         again = True
         while again:
             outcome = self._attempt(attempt)
@@ -101,19 +110,29 @@ class Execution:
             outcome = self._perform(context, attempt)
         finally:
             self._stats = context.stats
-        if not isinstance(outcome.error, RunInterrupted):
-            self._tell(Report(Phase.SETTLING, self.hold))
+        if self._was_given_up(outcome):
+            raise GivenUp
+        self._tell(Report(Phase.SETTLING, self.hold))
         if isinstance(outcome.error, Interrupted):
             cancel_statements()
             forget_connections()
+        elif not outcome.settled:
+            tidy_connections(idle=False)  # or the settle would join what the job left open
         return outcome
+
+    def _was_given_up(self, outcome: Outcome) -> bool:
+        """What a job raises after it was told to give up is no verdict on its run."""
+        if outcome.error is None or outcome.settled:
+            return False
+        ordered = self._interrupts.order_for(self.hold) is Order.GIVE_UP
+        return ordered or isinstance(outcome.error, RunInterrupted)
 
     def _perform(self, context: RunContext, attempt: int) -> Outcome:
         if self.policy.atomic:
             return self._perform_atomically(context)
         done = False
         try:
-            with self._interrupts.window(self.hold):
+            with self._window():
                 self._call(context)
                 done = True
         except BaseException as error:  # noqa: BLE001 - whatever a job raises
@@ -124,11 +143,12 @@ class Execution:
         """The effects and the settle commit together, or neither does."""
         performed = False
         try:
-            with transaction.atomic(using=self.table.alias):
-                with self._interrupts.window(self.hold):
+            with patience() as limit, transaction.atomic(using=self.table.alias):
+                with self._window():
                     self._call(context)
                 performed = True
                 self._tell(Report(Phase.SETTLING, self.hold))
+                limit(SETTLE_EVERY)
                 transitions.succeed(self.run, context.stats)
         except DatabaseFailure as error:
             return self._asked(error) if performed else Outcome(error)
@@ -143,9 +163,16 @@ class Execution:
             return Outcome(settled=True)
         return Outcome(error)
 
+    def _window(self) -> AbstractContextManager[None]:
+        return self._interrupts.window(self.hold, raising=not self._is_coroutine)
+
+    @property
+    def _is_coroutine(self) -> bool:
+        return inspect.iscoroutinefunction(self.run.perform)
+
     def _call(self, context: RunContext) -> None:
         perform = self.run.perform
-        if not inspect.iscoroutinefunction(perform):
+        if not self._is_coroutine:
             perform(context)
             return
 
@@ -196,8 +223,6 @@ class Execution:
         if error is None:
             self._persist(lambda _: transitions.succeed(self.run, self._stats))
             return False
-        if isinstance(error, RunInterrupted):
-            raise GivenUp
         if isinstance(error, LeaseLost) and error.pk == self.run.pk:
             logger.warning("%s: lost its lease; nothing is written.", self.hold)
             return False
@@ -252,7 +277,11 @@ class Execution:
         if self.table.counts:
             self._defer(left, told)
         else:
-            self._persist(lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease))
+            back = self._persist(
+                lambda _: transitions.give_back(self.table, self.run.pk, self.run.lease)
+            )
+            if back is False:
+                self._fail(Failure.CANCELLED, told)
 
     def _defer(self, pause: timedelta, told: RunError) -> None:
         if self._persist(lambda _: transitions.defer(self.run, pause, told, self._stats)) is False:
@@ -262,19 +291,22 @@ class Execution:
         error = RunError(told.type, told.message, told.traceback, told.attempt, str(failure))
         logger.info("%s: failed (%s): %s", self.hold, failure, error.type)
         self._persist(
-            lambda hook: transitions.fail(self.run, failure, error, self._stats, hook=hook)
+            lambda hook: transitions.fail(self.run, failure, error, self._stats, hook=hook),
+            seconds=SETTLE_EVERY + HOOK_SECONDS,
         )
 
-    def _persist(self, move: Callable[[bool], Any]) -> Any:
+    def _persist(self, move: Callable[[bool], Any], *, seconds: float = SETTLE_EVERY) -> Any:
         """Write until it is through: perform has ended and is never done again for this.
 
-        None if the lease was lost. `move` is told whether the consumer's hook is still to be run.
+        None if the lease was lost. `move` is told whether the consumer's hook is still to be run;
+        one try takes no longer than `seconds`.
         """
         self._tell(Report(Phase.SETTLING, self.hold))
         broken = 0
         while True:
             try:
-                return move(broken < HOOK_TRIES)
+                with patience(seconds):
+                    return move(broken < HOOK_TRIES)
             except LeaseLost:
                 logger.warning("%s: lost its lease; nothing was written.", self.hold)
                 return None
@@ -282,6 +314,7 @@ class Execution:
                 broken += 1
                 if broken > HOOK_TRIES:
                     raise
+                forget_connections()  # the job may have left its session in a strange mode
             except DatabaseFailure as error:
                 broken += self._database_answers()
                 wait = min(SETTLE_EVERY, 0.2 * 2**broken)
@@ -295,9 +328,11 @@ class Execution:
 
     def _database_answers(self) -> int:
         """1 if a fresh connection works, so that it was the move itself that broke."""
+        cancel_statements()
         forget_connections()
         try:
-            transitions.read(self.table, self.run.pk)
+            with patience(SETTLE_EVERY):
+                transitions.read(self.table, self.run.pk)
         except DatabaseFailure:
             forget_connections()
             return 0

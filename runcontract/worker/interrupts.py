@@ -1,18 +1,20 @@
 """How a child is told to stop taking, and how a running perform is interrupted.
 
 Signals only carry the news; the order itself comes over a pipe and names the run and its lease,
-so a late one never hits the next run. Nothing is raised outside the window in which perform runs:
-not in our own statements, not in our own Redis commands.
+so a late one never hits the next run, and a job that hears no signals cannot lose it. Nothing is
+raised outside the window in which perform runs: not in our own statements, not in our own Redis
+commands.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -35,24 +37,49 @@ class Interrupts:
     """The signal handlers of a child. One per process, made in its main thread."""
 
     def __init__(self, orders: int) -> None:
-        self.stopping = False
-        """Take nothing more; what runs may finish."""
+        self._stopping = False
         self._reader = LineReader(orders)
         self._orders: dict[Hold, Order] = {}
         self._window: Hold | None = None
+        self._raises = True
         self._task: tuple[AbstractEventLoop, Task[Any]] | None = None
 
     def install(self) -> None:
-        """Set the handlers, again after each run: a job may have replaced or blocked them."""
+        """Set the handlers, again after each perform: a job may have replaced or blocked them.
+
+        Its alarm ends with it.
+        """
         for number in _STOPS:
             signal.signal(number, self._on_stop)
         signal.signal(NEWS, self._on_news)
         for number in _HARMLESS:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_STOPS, NEWS})
+            signal.signal(number, _nothing)  # not SIG_IGN, which a job's programs would inherit
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_STOPS, NEWS, signal.SIGALRM})
+
+    def let_go(self) -> None:
+        """In a process that a job has forked: signals mean what they mean anywhere.
+
+        Otherwise `multiprocessing` could not terminate its own processes, and they would read
+        the orders that are for their parent.
+        """
+        for number in (*_STOPS, NEWS, *_HARMLESS):
+            with suppress(ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        self._window = None
+        with suppress(OSError):
+            os.close(self._reader.descriptor)
+
+    @property
+    def stopping(self) -> bool:
+        """Take nothing more; what runs may finish."""
+        if not self._stopping:
+            self._read()
+        return self._stopping
 
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
-        self.stopping = True
+        self._stopping = True
         self._on_news(signum, frame)
 
     def _on_news(self, signum: int, frame: FrameType | None) -> None:
@@ -61,8 +88,11 @@ class Interrupts:
 
     def _read(self) -> None:
         for line in self._reader.lines():
-            order, hold = parse_order(line)
-            self._orders[hold] = order
+            order = parse_order(line)
+            if order is None:
+                self._stopping = True
+            else:
+                self._orders[order[1]] = order[0]
 
     def _interrupt(self) -> None:
         hold = self._window
@@ -71,10 +101,11 @@ class Interrupts:
             return
         if self._task is not None:
             loop, task = self._task
-            loop.call_soon_threadsafe(task.cancel)
-            return
-        self._window = None
-        raise self._taken(order, hold)
+            with suppress(RuntimeError):  # its loop has ended, and the coroutine with it
+                loop.call_soon_threadsafe(task.cancel)
+        elif self._raises:
+            self._window = None
+            raise self._taken(order, hold)
 
     def _taken(self, order: Order, hold: Hold) -> Interrupted:
         """What to raise. A timeout is over with its attempt; the others hold for the claim."""
@@ -97,17 +128,22 @@ class Interrupts:
         raise self._taken(order, hold)
 
     @contextmanager
-    def window(self, hold: Hold) -> Iterator[None]:
-        """While open, an order for this run is raised inside the main thread."""
+    def window(self, hold: Hold, *, raising: bool = True) -> Iterator[None]:
+        """While open, an order for this run is raised inside the main thread.
+
+        Not `raising`: it waits for `watch_task`, because a coroutine runs in another thread and
+        would go on.
+        """
         self._read()
         order = self._orders.get(hold)
         self._orders = {} if order in (None, Order.TIMEOUT) else {hold: order}
-        self._window = hold
+        self._window, self._raises = hold, raising
         try:
             self._on_news(0, None)
             yield
         finally:
             self._window = self._task = None
+            self.install()
 
     def watch_task(self, loop: AbstractEventLoop, task: Task[Any]) -> None:
         """From now on an order cancels this task instead, so that a coroutine sees it."""
@@ -118,7 +154,7 @@ class Interrupts:
         """Wait; returns the seconds that were left when a stop or an order ended it early."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self.stopping or self.order_for(hold) is not None:
+            if self.stopping or self.order_for(hold) in (Order.CANCEL, Order.GIVE_UP):
                 return left
             time.sleep(min(SLICE, left))
         return 0.0
@@ -129,3 +165,7 @@ class Interrupts:
         while not self.stopping and (left := end - time.monotonic()) > 0:
             time.sleep(min(SLICE, left))
         return not self.stopping
+
+
+def _nothing(signum: int, frame: FrameType | None) -> None:
+    """A signal that must not end the worker."""

@@ -12,21 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.utils import Error
-
 from ..conf import settings
 from ..lifecycle import statements
-from ..lifecycle.database import execute, forget_connections
+from ..lifecycle.database import execute
 from ..lifecycle.table import Table, table_at
-from .clock import now, patience
+from .asking import RETRY, Databases, Unanswered
+from .clock import now
 from .reports import Hold
 
 logger = logging.getLogger("runcontract.worker")
-
-RETRY = 1.0
-"""Seconds until skipped rows, or a database that did not answer, are tried again."""
-PATIENCE = 5.0
-"""Seconds that one statement of the supervisor may take."""
 
 
 @dataclass
@@ -42,7 +36,8 @@ class Seen:
 class Pulse:
     """The heartbeats of one supervisor, and what they tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
         self._good: dict[str, float] = {}
         self._next: dict[str, float] = {}
         self._silent: set[str] = set()
@@ -75,7 +70,7 @@ class Pulse:
     def _beat_table(self, label: str, holds: list[Hold]) -> None:
         begun, table = now(), _table(label)
         params = [[hold.pk for hold in holds], [hold.lease for hold in holds]]
-        rows = _ask(table, statements.beat(table), params)
+        rows = self._ask(table, statements.beat(table), params)
         if rows is None:
             self._next[label] = now() + RETRY
             if label not in self._silent:
@@ -95,7 +90,8 @@ class Pulse:
         seen = Seen()
         for label, of_table in _by_table(holds).items():
             table = _table(label)
-            rows = _ask(table, statements.still_running(table), [[hold.pk for hold in of_table]])
+            keys = [hold.pk for hold in of_table]
+            rows = self._ask(table, statements.still_running(table), [keys])
             if rows is None:
                 continue
             running = {(pk, lease): asked for pk, lease, asked in rows}
@@ -107,26 +103,21 @@ class Pulse:
                     seen.cancel.add(hold)
         return seen
 
+    def running_under(self, labels: Iterable[str], names: list[str]) -> set[tuple[Hold, str]]:
+        """What runs under these workers' names, as (claim, name)."""
+        found = set()
+        for label in labels:
+            table = _table(label)
+            for pk, lease, name in self._ask(table, statements.held_by(table), [names]) or []:
+                found.add((Hold(label, pk, lease), name))
+        return found
 
-def unreported(labels: Iterable[str], names: list[str]) -> list[tuple[Hold, str]]:
-    """What runs under these workers' names, as (claim, name)."""
-    found = []
-    for label in labels:
-        table = _table(label)
-        for pk, lease, name in _ask(table, statements.held_by(table), [names]) or []:
-            found.append((Hold(label, pk, lease), name))
-    return found
-
-
-def _ask(table: Table, statement: str, params: list[Any]) -> list[tuple[Any, ...]] | None:
-    """The rows; None if the database did not answer."""
-    try:
-        with patience(PATIENCE):
-            return execute(table.alias, statement, params)
-    except Error as error:
-        logger.debug("%s", error)
-        forget_connections()
-        return None
+    def _ask(self, table: Table, statement: str, params: list[Any]) -> list[tuple[Any, ...]] | None:
+        """The rows; None if the database did not answer."""
+        try:
+            return self._databases.ask(table.alias, lambda: execute(table.alias, statement, params))
+        except Unanswered:
+            return None
 
 
 def _by_table(holds: Iterable[Hold]) -> Mapping[str, list[Hold]]:

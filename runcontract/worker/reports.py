@@ -33,6 +33,10 @@ class Phase(StrEnum):
     """Perform has ended; nothing may stop the child now."""
 
 
+STOP = b"stop\n"
+"""The order that names no run: take nothing more."""
+
+
 class Order(StrEnum):
     """What a supervisor tells a child to do with the run that it names."""
 
@@ -73,6 +77,7 @@ class Report:
 
     @classmethod
     def parse(cls, line: bytes) -> Report:
+        """Raises ValueError for what no child has written."""
         phase, label, pk, lease, limit = line.decode().split(" ")
         hold = None if label == "-" else Hold.parse(label, pk, lease)
         return cls(Phase(phase), hold, None if limit == "-" else float(limit))
@@ -83,7 +88,10 @@ def encode_order(order: Order, hold: Hold) -> bytes:
     return f"{order} {hold}\n".encode()
 
 
-def parse_order(line: bytes) -> tuple[Order, Hold]:
+def parse_order(line: bytes) -> tuple[Order, Hold] | None:
+    """What to do with which run; None says to take nothing more."""
+    if line + b"\n" == STOP:
+        return None
     order, label, pk, lease = line.decode().split(" ")
     return Order(order), Hold.parse(label, pk, lease)
 

@@ -17,12 +17,13 @@ from ..conf import settings
 from ..contract.states import Failure
 from ..lifecycle.database import forget_connections
 from ..lifecycle.table import table_at
+from .asking import Databases
 from .burial import Obituary
 from .child import ChildOptions
 from .clock import now
 from .crew import Crew, Member, cause_of_death
 from .owed import Owed
-from .pulse import Pulse, unreported
+from .pulse import Pulse
 from .reports import DONE, JOURNAL, RECYCLED, Hold, Order, Phase
 
 logger = logging.getLogger("runcontract.worker")
@@ -30,15 +31,16 @@ logger = logging.getLogger("runcontract.worker")
 LOOK_EVERY = 2.0
 """Seconds between two looks for cancels and lost leases."""
 GIVE_UP_GRACE = 3.0
-"""Seconds that a job has to unwind when the worker must give its run up."""
+"""Seconds that a job has to unwind when the worker must give its run up; half the fence margin
+where that is less."""
 SETTLE_GRACE = 6.0
 """Seconds that a drain leaves to a child whose perform has ended, and that only has to settle."""
 TIMEOUT_GRACE = 5.0
 """Seconds that a job has to unwind after its timeout before its process is killed."""
 CANCEL_GRACE = 20.0
 """The same after a cancel."""
-LAST_WORDS = 8.0
-"""Seconds that a draining supervisor spends on giving runs back, at the most."""
+LAST_WORDS = 9.0
+"""Seconds after its drain timeout at which a supervisor is gone, whatever does not answer."""
 BURIALS = 3
 """Children that may die over the same obituary before it is left to the watchdog."""
 _RESTART_PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -49,7 +51,9 @@ class Supervisor:
 
     def __init__(self, options: ChildOptions, processes: int, drain_timeout: float) -> None:
         self.processes, self.drain_timeout = processes, drain_timeout
-        self.crew, self.pulse, self.owed = Crew(options), Pulse(), Owed()
+        self.databases = Databases()
+        self.crew, self.pulse = Crew(options), Pulse(self.databases)
+        self.owed = Owed(self.databases)
         self._options = options
         self._stops = 0
         self._drain_until: float | None = None
@@ -117,6 +121,7 @@ class Supervisor:
         holds = self._alive()
         if holds:
             yield self.pulse.due_in(holds)
+        if any(member.performs for member in self.crew.members):
             yield self._look_at - now()
         for member in self.crew.members:
             for moment in (member.deadline, member.kill_at):
@@ -146,8 +151,12 @@ class Supervisor:
     def _staff(self) -> None:
         """Replace who is missing; each newcomer buries the runs of those before it."""
         while self._vacancies() and now() >= self._start_at:
-            obituaries, self._obituaries = self._obituaries, []
-            self.crew.fork(obituaries)
+            try:
+                self.crew.fork(self._obituaries)
+            except OSError as error:
+                self._put_off_start(f"could not be forked: {error}")
+                return
+            self._obituaries = []
 
     def _bury(self) -> None:
         for member in self.crew.dead():
@@ -160,15 +169,18 @@ class Supervisor:
             self._inherit(member, cause_of_death(status))
         if not member.ready:
             self._hand_on(member)
-        if code == DONE and self._options.burst:
+        if code == DONE and self._options.burst and member.hold is None:
             self._done += 1
         elif code != RECYCLED and not member.worked:
-            pause = _RESTART_PAUSES[min(self._failed_starts, len(_RESTART_PAUSES) - 1)]
-            self._failed_starts += 1
-            self._start_at = now() + pause
-            logger.error("A child ended before any work (%s).", cause_of_death(status))
+            self._put_off_start(f"ended before any work: {cause_of_death(status)}")
             return
         self._failed_starts = 0
+
+    def _put_off_start(self, reason: str) -> None:
+        pause = _RESTART_PAUSES[min(self._failed_starts, len(_RESTART_PAUSES) - 1)]
+        self._failed_starts += 1
+        self._start_at = now() + pause
+        logger.error("A child %s; the next one in %.1f s.", reason, pause)
 
     def _say_ready(self) -> None:
         if not self._ready and sum(m.ready for m in self.crew.members) >= self.processes:
@@ -188,7 +200,7 @@ class Supervisor:
         if hold is None:
             return
         if member.phase is Phase.TAKING:
-            self.owed.claimed_by(hold.label, member.name)
+            self.owed.claimed_by(hold, member.name)
         elif member.told is Order.GIVE_UP and member.reason == "drain":
             if member.performs:
                 self.owed.give_back(hold)
@@ -234,7 +246,8 @@ class Supervisor:
             limit = table.policy.stale_after - settings().FENCE_MARGIN
             if now() - trusted > limit.total_seconds():
                 logger.error("%s: no pulse for %s; its job is stopped.", hold, limit)
-                member.order(Order.GIVE_UP, grace=GIVE_UP_GRACE, reason="fence")
+                grace = min(GIVE_UP_GRACE, settings().FENCE_MARGIN.total_seconds() / 2)
+                member.order(Order.GIVE_UP, grace=grace, reason="fence")
 
     def _look(self) -> None:
         """Every two seconds: cancels that were asked for, and runs that are not ours any more."""
@@ -257,7 +270,7 @@ class Supervisor:
     def _find_unreported(self, labels: set[str]) -> None:
         """Give back what runs under a child's name and that no child knows of, seen twice."""
         names = [member.name for member in self.crew.members]
-        found = set(unreported(labels, names))
+        found = self.pulse.running_under(labels, names)
         self.crew.listen()
         known = {(member.hold, member.name) for member in self.crew.members}
         taking = {m.name for m in self.crew.members if m.phase is Phase.TAKING}
@@ -273,7 +286,8 @@ class Supervisor:
         for member in self.crew.members:
             if member.deadline is not None and now() >= member.deadline:
                 member.deadline = None
-                member.order(Order.TIMEOUT, grace=TIMEOUT_GRACE)
+                if member.told is not Order.GIVE_UP:
+                    member.order(Order.TIMEOUT, grace=TIMEOUT_GRACE)
             if member.kill_at is not None and now() >= member.kill_at:
                 member.kill_at = None
                 logger.warning("%s: its process would not stop and is killed.", member.hold)
@@ -289,7 +303,7 @@ class Supervisor:
             self._drain_until = now() + self.drain_timeout
             logger.info("Draining: nothing more is taken.")
             for member in self.crew.members:
-                member.signal(signal.SIGTERM)
+                member.stop()
         if self._stops > 1:
             self._drain_until = min(self._drain_until, now())
         if now() >= self._drain_until:
@@ -297,10 +311,12 @@ class Supervisor:
 
     def _interrupt_all(self) -> None:
         for member in self.crew.members:
-            if member.told is Order.GIVE_UP:
-                continue
             if member.hold is None:
                 member.kill_at = member.kill_at or now() + GIVE_UP_GRACE
+                continue
+            if member.told is Order.GIVE_UP:
+                # Without a limit it has ended in the meantime and only has to settle.
+                member.kill_at = member.kill_at or now() + SETTLE_GRACE
                 continue
             logger.warning("%s: has not ended in time and is given back.", member.hold)
             grace = GIVE_UP_GRACE if member.performs else SETTLE_GRACE
@@ -309,12 +325,15 @@ class Supervisor:
 
     def _last_words(self) -> None:
         """All processes are dead: give their runs back, bury the lost ones, stop the pulse."""
-        until = now() + LAST_WORDS
+        until = max((self._drain_until or now()) + LAST_WORDS, now() + 1)
+        self.databases.until = until
         while self.owed and now() < until:
             self.pulse.beat(self.owed.holds)
             self.owed.settle()
             if self.owed:
                 self._wait()
+        if self.owed:
+            logger.error("Runs could not be given back in time; the watchdog will find them.")
         refused = [
             Obituary(hold, Failure.CANCELLED, "Cancelled while the worker stopped.")
             for hold in self.owed.refused
@@ -324,9 +343,14 @@ class Supervisor:
         forget_connections()
 
     def _bury_at_the_end(self, obituaries: list[Obituary], until: float) -> None:
-        member = self.crew.fork(obituaries, only_bury=True)
+        try:
+            member = self.crew.fork(obituaries, only_bury=True)
+        except OSError as error:
+            logger.error("Lost runs are left to the watchdog: %s", error)
+            return
         while member in self.crew.members and now() < until:
             self._wait()
+            self.crew.listen()
             self.crew.dead()
 
 

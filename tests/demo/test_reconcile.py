@@ -1,11 +1,12 @@
 """What should be harvested and is not is enqueued, once."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from pytest_django import Settings
@@ -19,8 +20,12 @@ from demo_project.harvester.models import (
     retry_dead_letters,
 )
 from demo_project.origin import Origin
+from tests.support.race import race, values
+from tests.support.wait import eventually
 
 from .conftest import metadata
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +60,24 @@ def end(name: str, state: str, **more: Any) -> None:
 
 def jobs() -> list[str]:
     return sorted(HarvestRun.objects.filter(finished_at=None).values_list("job_id", flat=True))
+
+
+def one_behind_the_other(act: Callable[[], T]) -> tuple[T, T]:
+    """What it returns here, and on a connection that had to wait for our commit."""
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            first = act()
+            second = pool.submit(race, act)
+            eventually(somebody_waits)
+        (outcome,) = values(second.result(30))
+    return first, outcome
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)")
+        row = cursor.fetchone()
+    return bool(row and row[0])
 
 
 def test_second_reconcile_finds_nothing_to_do(origin: Origin) -> None:
@@ -113,16 +136,19 @@ def test_anew_asks_again_for_all_that_is_at_rest(origin: Origin) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_at_once_enqueue_each_source_once(origin: Origin) -> None:
-    def one(_: int) -> int:
-        try:
-            return reconcile().enqueued
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(one, range(4))) == 3
+def test_four_at_once_enqueue_each_source_once(origin: Origin) -> None:
+    assert sum(done.enqueued for done in values(race(*[reconcile] * 4))) == 3
     assert jobs() == ["harvest:a:1", "harvest:b:1", "harvest:c:1"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_reconcile_waits_for_another_and_then_finds_nothing_to_do(origin: Origin) -> None:
+    reconcile()
+    harvest("a")
+    origin.catalogue["a"] = metadata("a", "2.0")
+    first, second = one_behind_the_other(reconcile)
+    assert (first.enqueued, second.enqueued) == (1, 0)
+    assert Source.objects.get(name="a").generation == 2
 
 
 def test_dead_letter_is_picked_up_once(origin: Origin) -> None:
@@ -141,19 +167,12 @@ def test_dead_letter_is_picked_up_once(origin: Origin) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_retries_at_once_pick_up_each_dead_letter_once(origin: Origin) -> None:
+def test_retry_waits_for_another_and_then_finds_nothing_to_do(origin: Origin) -> None:
     reconcile()
     for name in ("a", "b", "c"):
         bury(name)
-
-    def one(_: int) -> int:
-        try:
-            return retry_dead_letters().enqueued
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(one, range(4))) == 3
+    first, second = one_behind_the_other(retry_dead_letters)
+    assert (first.picked, second.picked) == (3, 0)
     assert jobs() == ["harvest:a:2", "harvest:b:2", "harvest:c:2"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
 
 
@@ -35,6 +37,14 @@ class Harvest(models.Model):
         return f"{self.source} {self.version}"
 
 
+class DeadLetters(models.QuerySet["DeadLetter"]):
+    """Dead letters, many at a time."""
+
+    def open(self) -> Self:
+        """Those that wait for somebody; what the origin lists no more is waited for by nobody."""
+        return self.filter(picked_at=None, source__listed=True)
+
+
 class DeadLetter(models.Model):
     """A harvest that failed for good, until somebody picks it up again."""
 
@@ -46,6 +56,8 @@ class DeadLetter(models.Model):
     picked_at = models.DateTimeField(
         null=True, blank=True, help_text="When the source was taken up again; empty while open."
     )
+
+    objects = DeadLetters.as_manager()
 
     class Meta:
         constraints = [

@@ -78,11 +78,11 @@ def reconcile(*, anew: bool = False) -> Reconciled:
 @transaction.atomic
 def retry_dead_letters(names: Collection[str] = ()) -> Retried:
     """Pick up the open dead letters, or those of the named sources, and harvest again."""
-    wanted = Source.objects.filter(Exists(_open_letters()))
+    wanted = Source.objects.filter(Exists(_open_letters()), listed=True)
     if names:
         wanted = wanted.filter(name__in=names)
     held = list(wanted.select_for_update(no_key=True).order_by("name"))
-    letters = DeadLetter.objects.filter(source__in=held, picked_at=None)  # read under the locks
+    letters = DeadLetter.objects.open().filter(source__in=held)  # read under the locks
     sources = Source.objects.filter(pk__in=letters.values_list("source_id", flat=True))
     picked = sorted(sources.values_list("name", flat=True))
     again = Source.objects.filter(name__in=picked)

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 from rich.console import Console
 
 from demo_project.demo.stage import Options, play
@@ -37,6 +38,8 @@ class Command(BaseCommand):
             code = play(Options(**chosen), _console())
         except RunContractError as error:
             raise CommandError(str(error)) from error
+        except OperationalError as error:
+            raise CommandError(f"The database cannot be used: {error}") from error
         sys.exit(code)
 
 
