@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import IntegrityError, connection, connections
 from django.db.models.functions import Now
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
@@ -337,6 +337,34 @@ def test_stop_is_heard_between_two_batches(scheduler, redis_server, monkeypatch)
 
     scheduler.step()
     assert redis_server.llen(LANE) == 10
+
+
+# A waiting retry meets another that holds the same lock.
+
+
+def test_due_retries_of_all_tables_are_promoted_in_one_tick_and_locks_are_kept(
+    scheduler, redis_server, caplog
+) -> None:
+    due = Now() - timedelta(seconds=1)
+    waiting = MailRun.objects.create(job_id="a", lock_key="K", next_retry_at=Now() + minutes(5))
+    assert MailRun.objects.enqueue(job_id="b", lock_key="K").reason == "locked"
+    for model in (MailRun, SyncRun):
+        rows = [model(job_id=f"r{n}", lock_key=f"l{n}", next_retry_at=due) for n in range(20)]
+        model.objects.bulk_create(rows)
+    MailRun.objects.create(job_id="z1", lock_key="Z", next_retry_at=due)
+    with pytest.raises(IntegrityError):
+        MailRun.objects.create(job_id="z2", lock_key="Z", next_retry_at=due)
+    with pytest.raises(IntegrityError):
+        MailRun.objects.filter(pk=waiting.pk).update(lock_key="Z")
+    scheduler.step()
+    assert redis_server.llen(LANE) == 41
+    for _ in range(4):
+        scheduler.step()
+    assert redis_server.llen(LANE) == 41
+    MailRun.objects.filter(pk=waiting.pk).update(next_retry_at=due)
+    scheduler.step()  # it is no conflict with itself
+    assert redis_server.llen(LANE) == 42
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # Silence that nobody could have heard.
