@@ -46,6 +46,8 @@ def database(url: str, name: str = "{}") -> dict[str, Any]:
 DATABASES = {"default": database(DATABASE_URL), "jobs": database(DATABASE_URL, "{}_jobs")}
 for alias, name in json.loads(os.environ.get("RUNCONTRACT_TEST_DATABASES", "{}")).items():
     DATABASES[alias]["NAME"] = name  # a process of a test, on the test's own databases
+if "RUNCONTRACT_TEST_JOBS_HOST" in os.environ:  # where a process of a test finds no server
+    DATABASES["jobs"] |= {"HOST": os.environ["RUNCONTRACT_TEST_JOBS_HOST"], "PORT": "1"}
     if age := os.environ.get("RUNCONTRACT_TEST_CONN_MAX_AGE"):
         DATABASES[alias]["CONN_MAX_AGE"] = json.loads(age)
 DATABASE_ROUTERS = ["tests.lab.router.LabRouter"]
@@ -130,8 +132,8 @@ DIGEST_READERS = ["one@example.org", "two@example.org"]
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOWED_HOSTS = ["*"]
-USE_TZ = True
-TIME_ZONE = "UTC"
+USE_TZ = os.environ.get("RUNCONTRACT_TEST_USE_TZ", "1") == "1"
+TIME_ZONE = os.environ.get("RUNCONTRACT_TEST_TIME_ZONE", "UTC")
 
 LOGGING = {
     "version": 1,

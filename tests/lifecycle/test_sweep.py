@@ -15,7 +15,7 @@ from tests.lab.models import MailRun, OtherRun, PassRun, UuidRun
 from tests.support.race import race, values
 from tests.support.servers import hanging, out_of_memory, read_only
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
+pytestmark = pytest.mark.django_db(databases=["default", "jobs"])
 
 GRACE = timedelta(seconds=20)
 MAIL = table_of(MailRun)
@@ -81,6 +81,7 @@ def test_row_of_a_lane_that_is_not_configured_is_left(redis_server) -> None:
     assert sweep_unsent(MAIL) == 0
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 def test_row_that_somebody_holds_is_left_for_later(redis_server) -> None:
     queued(2)
     with transaction.atomic():

@@ -16,7 +16,7 @@ from tests.lab.models import MailRun, OtherRun, PassRun, Receipt
 from tests.support.race import race, values
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "jobs"]),
+    pytest.mark.django_db(databases=["default", "jobs"]),
     pytest.mark.usefixtures("redis_server"),
 ]
 
@@ -116,6 +116,7 @@ def test_run_that_a_signal_of_the_consumers_protects_holds_up_no_other(caplog) -
     assert "not this one" not in caplog.text
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 @pytest.mark.usefixtures("retain")
 def test_run_that_is_being_redone_is_not_pruned() -> None:
     failed = ended(3, state="failed", failure="permanent")

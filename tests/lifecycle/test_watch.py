@@ -15,7 +15,7 @@ from tests.lab.models import AgainRun, MailRun, Order, OtherRun, PassRun
 from tests.support.race import race, values
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "jobs"]),
+    pytest.mark.django_db(databases=["default", "jobs"]),
     pytest.mark.usefixtures("redis_server"),
 ]
 
@@ -86,6 +86,7 @@ def test_run_that_proves_its_life_between_two_looks_is_left(watch, clock) -> Non
     assert state() == ["running", "running", "failed"]
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 def test_row_that_is_locked_is_left_for_later(watch, clock) -> None:
     running()
     watch.reap(MAIL)
@@ -146,6 +147,7 @@ def test_on_failed_that_raises_holds_up_neither_its_run_nor_others(watch, clock,
     assert Order.objects.get().name == "failed r002"
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 def test_on_failed_that_breaks_the_commit_is_left_out_the_second_time(
     watch, clock, monkeypatch, caplog
 ) -> None:
@@ -226,6 +228,7 @@ def test_between_two_rows_somebody_is_asked(watch, clock) -> None:
     assert sorted(state()) == ["failed", "running", "running"]
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 @pytest.mark.race
 def test_two_watchdogs_reap_a_run_once(clock) -> None:
     running(20)

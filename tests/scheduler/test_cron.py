@@ -18,7 +18,7 @@ from tests.support.wait import eventually
 from .conftest import daily_at, minutes, outcomes
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "jobs"]),
+    pytest.mark.django_db(databases=["default", "jobs"]),
     pytest.mark.usefixtures("redis_server"),
 ]
 
@@ -46,6 +46,7 @@ def test_run_of_a_fire_time_carries_what_the_schedule_says(seen) -> None:
     assert (fired.outcome, fired.fire_at.second) == ("enqueued", 0)
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 @pytest.mark.race
 def test_schedulers_on_one_tick_fire_it_once(seen) -> None:
     items = [Schedule(f"s{number}", MailRun, EVERY_MINUTE) for number in range(5)]
@@ -166,6 +167,7 @@ def test_fire_time_and_its_run_are_committed_together_or_not_at_all(seen, monkey
     assert tick(item) == 1
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 def test_caller_that_holds_the_lock_uncommitted_does_not_hold_up_the_scheduler(seen) -> None:
     item = Schedule("m", MailRun, EVERY_MINUTE, lock_key="L")
     seen(item, minutes(2))

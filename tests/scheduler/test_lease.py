@@ -12,7 +12,7 @@ from runcontract.scheduler.lease import Lease, NotLeading
 from tests.support.race import race, values
 from tests.support.wait import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(databases=["default", "jobs"])
 
 
 def expire() -> None:
@@ -35,6 +35,7 @@ def clock(monkeypatch):
     return forward
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 @pytest.mark.race
 def test_only_one_of_many_becomes_the_leader() -> None:
     leases = [Lease() for _ in range(10)]

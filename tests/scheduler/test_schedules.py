@@ -175,5 +175,3 @@ def test_broken_schedules_module_holds_up_no_other(own_schedules, monkeypatch, c
     assert schedules() == first
     assert any("KeyError" in problem for problem in problems())
     assert len(caplog.records) == count
-
-
