@@ -61,6 +61,7 @@ def test_picking_up_needs_the_permission_to_change(client: Client, letter: DeadL
     assert letter.picked_at is None
 
 
+@pytest.mark.django_db(databases=["default", "jobs"])
 def test_front_door_opens_on_the_admin(admin_client: Client, settings: Settings) -> None:
     settings.ROOT_URLCONF = "demo_project.urls"
     assert admin_client.get("/", follow=True).status_code == 200
