@@ -20,6 +20,7 @@ from .lifecycle.requests import cancel, redo
 
 __all__ = [
     "Enqueued",
+    "Failure",
     "RetryContract",
     "RunContract",
     "RunManager",

@@ -43,16 +43,14 @@ class CurationRun(RunContract):
             entities = rank([entity for entity, _ in parsed], edges)
             step.count(entities=len(entities), orphans=sum(each.orphan for each in entities))
             step.count(conflicts=sum(edge.conflict for edge in edges))
-        with ctx.step("store"):
-            changing = [f.name for f in Entity._meta.concrete_fields if not f.primary_key]
-            Entity.objects.bulk_create(
-                entities, update_conflicts=True, unique_fields=["name"], update_fields=changing
-            )
-            Edge.objects.all().delete()
-            Edge.objects.bulk_create(edges)
         with ctx.step("prune") as step:
             kept = [entity.name for entity in entities]
-            step.count(vanished=Entity.objects.exclude(name__in=kept).delete()[0])
+            step.count(vanished=Entity.objects.exclude(name__in=kept).count())
+            Edge.objects.all().delete()
+            Entity.objects.all().delete()
+        with ctx.step("store"):
+            Entity.objects.bulk_create(entities)
+            Edge.objects.bulk_create(edges)
 
     def on_failed(self, error: RunError) -> None:
         """A lost worker says nothing against its pass: the next one follows, within limits."""
