@@ -19,10 +19,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+from django.urls import reverse
 from rich.console import Console
 
+from demo_project.origin import installed
 from demo_project.state import CHECKOUT, directory
-from demo_project.urls import failure_page
+from demo_project.urls import FAILURE_PAGE
 
 from . import checks, witness
 from .counts import Meter, Snapshot, database_time
@@ -91,6 +93,8 @@ class Stage:
         self.env = dict(os.environ, PYTHONUNBUFFERED="1")
         self.footer = ""
         self.meter: Meter
+        here = installed(options.limit)
+        self.versions = {name: metadata["version"] for name, metadata in here.items()}
         self._snapshot: Snapshot | None = None
 
     def open(self) -> None:
@@ -119,7 +123,7 @@ class Stage:
                 self.progress.say(f"not done after {self.options.patience:.0f} s")
                 break
             time.sleep(LOOK)
-        found = checks.everything(self.meter.since, self.options.limit)
+        found = checks.everything(self.meter.since, self.versions)
         self.progress.close()
         summary(self.progress.console, self.meter.read(), found)
         return DONE if all(check.holds for check in found) else FAILED
@@ -186,7 +190,7 @@ class Stage:
         user.set_password(password)
         user.save()
         self.footer = (
-            f"failure page [bold]{address}{failure_page()}[/]"
+            f"failure page [bold]{address}{reverse(FAILURE_PAGE)}[/]"
             f"  user [bold]{USER}[/]  password [bold]{password}[/]\n"
             f"queues {address}/django-rq/   logs {self.state}/*.log   Ctrl-C stops everything"
         )

@@ -112,13 +112,15 @@ def schedule(
     """Enqueue a run of `model` at each time of a cron expression (five fields, or six).
 
     Missed times, after an outage: `skip` runs none of them, `once` the newest, `all` each, oldest
-    first. Raises ConfigurationError for a name that is taken or no name, or an unknown `catch_up`;
-    an impossible expression is reported by `check` and stops only itself.
+    first. Raises ConfigurationError for a name that is taken or no name, a model that has no runs
+    or an unknown `catch_up`; an impossible expression is reported by `check` and stops only itself.
     """
     if not 0 < len(name) <= NAME_LIMIT:
         raise ConfigurationError(
             f"A schedule's name has 1 to {NAME_LIMIT} characters, not {len(name)}: {name!r}."
         )
+    if not issubclass(model, RunContract) or model._meta.abstract:
+        raise ConfigurationError(f"Schedule {name!r}: {model.__name__} is no run model.")
     if catch_up not in (SKIP, ONCE, ALL):
         raise ConfigurationError(
             f'Schedule {name!r}: catch_up must be "skip", "once" or "all", not {catch_up!r}.'

@@ -1,6 +1,7 @@
 """The harvester's ordinary admin pages, and the demo's front door."""
 
 import pytest
+import redis
 from django.apps import apps
 from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def letter() -> DeadLetter:
+def letter(redis_server: redis.Redis) -> DeadLetter:
     source = Source.objects.create(name="<b>a</b>", version="1.0")
     Harvest.objects.create(source=source, generation=1, version="0.9", harvested_at=Now())
     HarvestRun.objects.enqueue(job_id="h", source=source, generation=1)
@@ -61,7 +62,10 @@ def test_picking_up_needs_the_permission_to_change(client: Client, letter: DeadL
     assert letter.picked_at is None
 
 
-def test_front_door_opens_on_the_admin(admin_client: Client, settings: Settings) -> None:
+@pytest.mark.django_db(databases=["default", "jobs"])
+def test_front_door_opens_on_the_failure_page(admin_client: Client, settings: Settings) -> None:
     settings.ROOT_URLCONF = "demo_project.urls"
-    assert admin_client.get("/", follow=True).status_code == 200
+    page = admin_client.get("/", follow=True)
+    assert page.redirect_chain == [("/admin/runcontract/failure/", 302)]
+    assert page.status_code == 200
     assert admin_client.get("/django-rq/").status_code == 200
