@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.dispatch import receiver
@@ -20,9 +21,9 @@ LOST_IN_A_ROW = 3
 
 
 class CurationRun(RunContract):
-    """One pass over all that is harvested. Again means: the next pass, a new run."""
+    """One pass, in one transaction. Again means: the next pass, a new run."""
 
-    policy = RunPolicy(lane="bulk", atomic=True)  # nobody sees half a graph, or a late one
+    policy = RunPolicy(lane="bulk", atomic=True, timeout=timedelta(minutes=2))
 
     class Meta(RunContract.Meta):
         db_table = "curation_runs"
