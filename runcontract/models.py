@@ -21,6 +21,7 @@ from .lifecycle.requests import cancel, redo
 
 __all__ = [
     "Enqueued",
+    "Failure",
     "RetryContract",
     "RunContract",
     "RunManager",

@@ -3,28 +3,31 @@
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin import ModelAdmin as RunContractAdmin
 from django.http import HttpRequest
+
+from runcontract.admin import RunContractAdmin
 
 from .models import AgentRun, NewestAnswer, ask
 
 
 @admin.register(AgentRun)
-class AgentRunAdmin(RunContractAdmin):  # type: ignore[type-arg]
+class AgentRunAdmin(RunContractAdmin):
     """The journal of what was asked."""
 
-    list_display = ["question", "asked_by", "state", "failure", "repeats", "queued_at"]
-    list_filter = ["state", "failure"]
-    search_fields = ["job_id", "question", "asked_by"]
+    list_display = ["question", "asked_by", *RunContractAdmin.list_display[1:]]
+    search_fields = [*RunContractAdmin.search_fields, "question", "asked_by"]
     readonly_fields = ["answer", "trace", "repeats"]
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """A question can be asked here."""
+        return admin.ModelAdmin.has_add_permission(self, request)
+
     def save_model(self, request: HttpRequest, obj: AgentRun, form: Any, change: bool) -> None:
-        """A new question is asked, which dispatches it on commit."""
+        """Ask what is new."""
         if change:
             super().save_model(request, obj, form, change)
         else:
-            asked = ask(obj.question, asked_by=obj.asked_by, budget=obj.step_budget)
-            obj.pk = asked.run.pk
+            obj.pk = ask(obj.question, asked_by=obj.asked_by, budget=obj.step_budget).run.pk
 
 
 @admin.register(NewestAnswer)
@@ -32,5 +35,4 @@ class NewestAnswerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """What is known by now."""
 
     list_display = ["question", "text", "at"]
-    list_select_related = ["run"]
     search_fields = ["question", "text"]

@@ -13,16 +13,8 @@ from runcontract import PermanentError, TransientError
 
 from .planner import Call
 
-TOOLS: dict[str, Callable[..., Any]] = {
-    tool.__name__: tool
-    for tool in (
-        graph.find,
-        graph.dependents_of,
-        graph.dependencies_of,
-        graph.licences_under,
-        graph.heaviest_chains,
-    )
-}
+NAMES = "find", "dependents_of", "dependencies_of", "licences_under", "heaviest_chains"
+TOOLS: dict[str, Callable[..., Any]] = {name: getattr(graph, name) for name in NAMES}
 
 
 async def use(call: Call) -> Any:

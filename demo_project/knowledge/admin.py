@@ -1,7 +1,8 @@
 """Ordinary admin pages."""
 
 from django.contrib import admin
-from django.contrib.admin import ModelAdmin as RunContractAdmin
+
+from runcontract.admin import RunContractAdmin
 
 from .models import CurationRun, Edge, Entity
 
@@ -25,10 +26,4 @@ class EntityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     inlines = [EdgeInline]
 
 
-@admin.register(CurationRun)
-class CurationRunAdmin(RunContractAdmin):  # type: ignore[type-arg]
-    """The journal of the passes."""
-
-    list_display = ["job_id", "state", "failure", "queued_at", "finished_at"]
-    list_filter = ["state", "failure"]
-    search_fields = ["job_id"]
+admin.site.register(CurationRun, RunContractAdmin)

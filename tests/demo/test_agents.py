@@ -39,7 +39,8 @@ def small() -> None:
 
 
 def claimed(run: AgentRun, worker: str = "me") -> AgentRun:
-    taken: AgentRun = transitions.claim(table_of(AgentRun), run.pk, run.lease, worker)
+    taken = transitions.claim(table_of(AgentRun), run.pk, run.lease, worker)
+    assert isinstance(taken, AgentRun)
     return taken
 
 
@@ -128,7 +129,7 @@ def test_spent_budget_names_the_steps_that_spent_it() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_failing_tool_is_named_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PermanentError, match="The tool find failed: there is no 'htp'; is it http"):
+    with pytest.raises(PermanentError, match="The tool find failed: there is no 'htp', but http"):
         answered("what depends on htp?")
     monkeypatch.delitem(TOOLS, "find")
     with pytest.raises(PermanentError, match="There is no tool 'find'"):

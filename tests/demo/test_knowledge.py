@@ -63,9 +63,10 @@ def test_graph_is_what_importlib_metadata_says() -> None:
     for name, told in installed().items():
         harvest(name, *told["requires_dist"], version=told["version"])
     curate()
-    told = {(each["source"], each["target"]): each["conflict"] for each in graph_as_json()["edges"]}
-    assert told == read_directly()
-    assert len(told) > 30
+    edges = graph_as_json()["edges"]
+    found = {(each["source"], each["target"]): each["conflict"] for each in edges}
+    assert found == read_directly()
+    assert len(found) > 30
     nodes = {node["name"]: node["version"] for node in graph_as_json()["nodes"] if node["version"]}
     assert nodes == {name: each.version for name, each in distributions().items()}
 
@@ -177,13 +178,14 @@ def test_others_ask_the_graph() -> None:
         "MIT": ["app", "db"],
         "unknown": ["db-c", "http", "idna"],
     }
-    assert heaviest_chains(3) == [["app", "web", "http", "idna"], ["tool", "http", "idna"],
-                                  ["db", "db-c"]]  # fmt: skip
+    chains = [["app", "web", "http", "idna"], ["tool", "http", "idna"]]
+    assert heaviest_chains() == chains
+    assert heaviest_chains(1) == chains[:1]
 
 
 @pytest.mark.usefixtures("small")
 def test_name_that_is_unknown_is_answered_with_what_is_near() -> None:
-    with pytest.raises(LookupError, match="there is no 'htpp'; is it http?"):
+    with pytest.raises(LookupError, match="there is no 'htpp', but http"):
         find("htpp")
 
 

@@ -1,7 +1,4 @@
-"""From harvested metadata to the rows of a graph, without a database.
-
-What comes out depends on what goes in, and on the environment that markers are evaluated for.
-"""
+"""From harvested metadata to rows: decided by it, and by the environment that markers ask about."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from packaging.version import InvalidVersion, Version
 from demo_project.harvester.client import Metadata
 
 from .graph import Edge, Entity
-
-NO_EXTRA = ""
 
 
 def parse(told: Metadata) -> tuple[Entity, list[Requirement]]:
@@ -35,7 +30,7 @@ def parse(told: Metadata) -> tuple[Entity, list[Requirement]]:
 def link(required: Mapping[str, Collection[Requirement]]) -> list[Edge]:
     """What is required here and now; by an extra only where somebody asks for that extra."""
     edges: dict[tuple[str, str], Edge] = {}
-    asked = deque((name, NO_EXTRA) for name in sorted(required))
+    asked = deque((name, "") for name in sorted(required))  # first without any extra
     seen = set(asked)
     while asked:
         source, extra = asked.popleft()

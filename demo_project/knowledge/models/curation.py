@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.dispatch import receiver
@@ -20,9 +21,9 @@ LOST_IN_A_ROW = 3
 
 
 class CurationRun(RunContract):
-    """One pass over all that is harvested. Again means: the next pass, a new run."""
+    """One pass, in one transaction. Again means: the next pass, a new run."""
 
-    policy = RunPolicy(lane="bulk", atomic=True)  # nobody sees half a graph, or a late one
+    policy = RunPolicy(lane="bulk", atomic=True, timeout=timedelta(minutes=2))
 
     class Meta(RunContract.Meta):
         db_table = "curation_runs"
@@ -43,16 +44,14 @@ class CurationRun(RunContract):
             entities = rank([entity for entity, _ in parsed], edges)
             step.count(entities=len(entities), orphans=sum(each.orphan for each in entities))
             step.count(conflicts=sum(edge.conflict for edge in edges))
-        with ctx.step("store"):
-            changing = [f.name for f in Entity._meta.concrete_fields if not f.primary_key]
-            Entity.objects.bulk_create(
-                entities, update_conflicts=True, unique_fields=["name"], update_fields=changing
-            )
-            Edge.objects.all().delete()
-            Edge.objects.bulk_create(edges)
         with ctx.step("prune") as step:
             kept = [entity.name for entity in entities]
-            step.count(vanished=Entity.objects.exclude(name__in=kept).delete()[0])
+            step.count(vanished=Entity.objects.exclude(name__in=kept).count())
+            Edge.objects.all().delete()
+            Entity.objects.all().delete()
+        with ctx.step("store"):
+            Entity.objects.bulk_create(entities)
+            Edge.objects.bulk_create(edges)
 
     def on_failed(self, error: RunError) -> None:
         """A lost worker says nothing against its pass: the next one follows, within limits."""

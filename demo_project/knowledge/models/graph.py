@@ -8,7 +8,7 @@ from django.db import models
 class Entity(models.Model):
     """A distribution, harvested or only required."""
 
-    name = models.CharField(max_length=200, primary_key=True)  # normalised (PEP 503)
+    name = models.TextField(primary_key=True)  # normalised (PEP 503)
     version = models.TextField(blank=True, help_text="Empty: required, but not harvested.")
     licence = models.TextField(blank=True)
     unreadable = models.JSONField(default=list, help_text="Requirements that nobody can read.")
