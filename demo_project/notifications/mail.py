@@ -24,11 +24,10 @@ def words(error: smtplib.SMTPException) -> str:
     """`550 5.1.1 No such user`, in one line, whichever way smtplib keeps it."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, answer = next(iter(error.recipients.values()))  # a delivery has one recipient
-    elif isinstance(error, smtplib.SMTPResponseException):
-        code, answer = error.smtp_code, error.smtp_error
-    else:
-        return str(error)
-    return f"{code} {_one_line(answer)}"
+        return f"{code} {_one_line(answer)}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"{error.smtp_code} {_one_line(error.smtp_error)}"
+    return str(error)
 
 
 def _one_line(answer: bytes | str) -> str:
