@@ -65,12 +65,18 @@ class Delivery(RetryContract):
                 step.count(bytes=len(mail.message().as_bytes()))
             with ctx.step("send"):
                 send(mail)
-        except (ValidationError, ValueError) as error:  # an address or a header that cannot be
+        except ValueError as error:
             raise PermanentError(f"This cannot be mailed: {error}") from error
 
     def mail(self) -> EmailMessage:
-        """The mail; its From is DEFAULT_FROM_EMAIL. Raises ValidationError for no address."""
-        validate_email(self.recipient)
+        """The mail; its From is DEFAULT_FROM_EMAIL. Raises ValueError for a recipient that is none.
+
+        An address is judged here and not when it is announced, so that its home is the row.
+        """
+        try:
+            validate_email(self.recipient)
+        except ValidationError as error:
+            raise ValueError(f"{self.recipient!r} is no address") from error
         headers = {"Message-ID": self.message_id, "Auto-Submitted": "auto-generated"}
         return EmailMessage(self.subject, self.body, to=[self.recipient], headers=headers)
 

@@ -48,7 +48,9 @@ def problems(journal: Path) -> list[str]:
     return list(unaccounted(accepted(journal), first.queued_at)) if first else []
 
 
-def test_delivery_arrives_as_it_was_written(mail_server: MailServer, start_mailing: Mailing) -> None:
+def test_delivery_arrives_as_it_was_written(
+    mail_server: MailServer, start_mailing: Mailing
+) -> None:
     delivery = announce(subject="Größe \n and more")
     assert delivery.delivered_at is None
     worker = start_mailing()
@@ -120,7 +122,7 @@ def test_nobody_at_the_door_is_tried_again(start_worker: Mailing, redis_server: 
     worker = start_worker("default", settings={"BACKOFF_BASE": 60, "BACKOFF_FLOOR": 60})
     in_state(delivery, "queued")
     eventually(lambda: in_state(delivery, "queued").next_retry_at)
-    assert delivery.last_error["type"] == "ConnectionRefusedError"
+    assert "ConnectionRefusedError" in str(delivery.last_error)
     worker.stop()
 
 
@@ -131,7 +133,7 @@ def test_address_that_cannot_be_is_not_delivered(
     delivery = announce(recipient=recipient)
     worker = start_mailing()
     assert (ended(delivery).state, delivery.failure) == ("failed", "permanent")
-    assert delivery.not_delivered
+    assert delivery.not_delivered == f"This cannot be mailed: {recipient!r} is no address"
     assert not mail_server.accepted
     worker.stop()
 
