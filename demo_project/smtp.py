@@ -93,6 +93,17 @@ def character(recipient: str, seed: int) -> Character:
     return Random(f"{seed}:{recipient}").choice(DECK)
 
 
+class Dealt(dict[str, Character]):
+    """Characters by recipient, the seed's where nothing else was set."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def __missing__(self, recipient: str) -> Character:
+        return character(recipient, self.seed)
+
+
 def readers(seed: int) -> list[str]:
     """One address for each character of the deck, so that a story of few mails meets them all."""
     found: dict[Character, str] = {}
@@ -131,8 +142,7 @@ class MailServer:
 
     def __init__(self, seed: int, journal: Path) -> None:
         self.seed = seed
-        self.characters: dict[str, Character] = {}
-        """Recipients whose character is not the seed's."""
+        self.characters: dict[str, Character] = Dealt(seed)
         self.accepted = accepted(journal)
         self._tries = Counter(each.recipient for each in entries(journal))
         self._after_data: WeakKeyDictionary[Envelope, Act] = WeakKeyDictionary()
@@ -151,7 +161,7 @@ class MailServer:
 
     def decide(self, recipient: str) -> tuple[Act, Random]:
         """What happens to the next try to reach this recipient, and dice for the details."""
-        known = self.characters.get(recipient) or character(recipient, self.seed)
+        known = self.characters[recipient]
         number = self._tries[recipient]
         self._tries[recipient] += 1
         act = known.first[number] if number < len(known.first) else known.then

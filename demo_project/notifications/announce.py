@@ -49,5 +49,5 @@ def announce_dead_letter(event: str, source: str, cause: str) -> Enqueued:
 
 def announce_failed_agent(event: str, asker: str, question: str, cause: str) -> Enqueued:
     """A notice to who asked: there will be no answer, and why."""
-    subject = f"No answer: {question}"
-    return notify(event, asker, subject, cause, kind="failed agent")
+    body = f"{question.strip()}\n\n{cause}"
+    return notify(event, asker, f"No answer: {question}", body, kind="failed agent")

@@ -24,15 +24,15 @@ def words(error: smtplib.SMTPException) -> str:
     """`550 5.1.1 No such user`, in one line, whichever way smtplib keeps it."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, answer = next(iter(error.recipients.values()))  # a delivery has one recipient
-    elif isinstance(error, smtplib.SMTPResponseException):
-        code, answer = error.smtp_code, error.smtp_error
-    else:
-        return str(error)
-    return f"{code} {_one_line(answer)}"
+        return _one_line(code, answer)
+    if isinstance(error, smtplib.SMTPResponseException):
+        return _one_line(error.smtp_code, error.smtp_error)
+    return str(error)
 
 
-def _one_line(answer: bytes | str) -> str:
+def _one_line(code: int, answer: bytes | str) -> str:
     """RFC 6531 lets a server speak UTF-8; what is not that is shown as far as it can be."""
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
-    first, *more = [line.strip() for line in text.splitlines()] or [""]
-    return " ".join([first, *(ENHANCED.sub("", line, count=1) for line in more)])
+    lines = text.splitlines()
+    told = [str(code), *lines[:1], *(ENHANCED.sub("", line, count=1) for line in lines[1:])]
+    return " ".join(" ".join(told).split())

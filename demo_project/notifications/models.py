@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
+from django.core.validators import validate_email
 from django.db import models, transaction
 
 from runcontract import PermanentError, RunContext, RunError, RunPolicy
@@ -63,11 +65,18 @@ class Delivery(RetryContract):
                 step.count(bytes=len(mail.message().as_bytes()))
             with ctx.step("send"):
                 send(mail)
-        except ValueError as error:  # a header that cannot be: no server will be asked
-            raise PermanentError(f"this cannot be mailed: {error}") from error
+        except ValueError as error:
+            raise PermanentError(f"This cannot be mailed: {error}") from error
 
     def mail(self) -> EmailMessage:
-        """The mail; its From is DEFAULT_FROM_EMAIL."""
+        """The mail; its From is DEFAULT_FROM_EMAIL. Raises ValueError for a recipient that is none.
+
+        An address is judged here and not when it is announced, so that its home is the row.
+        """
+        try:
+            validate_email(self.recipient)
+        except ValidationError as error:
+            raise ValueError(f"{self.recipient!r} is no address") from error
         headers = {"Message-ID": self.message_id, "Auto-Submitted": "auto-generated"}
         return EmailMessage(self.subject, self.body, to=[self.recipient], headers=headers)
 
