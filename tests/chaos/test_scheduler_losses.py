@@ -114,11 +114,17 @@ def test_enqueue_while_redis_is_in_trouble_costs_the_caller_nothing_and_runs_onc
             begun = time.monotonic()
             with transaction.atomic():
                 order = Order.objects.create(name=label)
-                answer = MailRun.objects.enqueue(job_id=label, args={"pk": order.pk}, task="see_order")
-                transaction.on_commit(lambda: hooks.append("called"))  # noqa: B023
+                answer = MailRun.objects.enqueue(
+                    job_id=label, args={"pk": order.pk}, task="see_order"
+                )
+                transaction.on_commit(lambda: hooks.append("called"))
             assert time.monotonic() - begun < 1.0
             again = MailRun.objects.enqueue(job_id=label)
-            assert (answer.created, again.reason, again.run.pk) == (True, "duplicate", answer.run.pk)
+            assert (answer.created, again.reason, again.run.pk) == (
+                True,
+                "duplicate",
+                answer.run.pk,
+            )
             assert hooks == ["called"]
         all_ran_once(count)
     for process in (worker, scheduler):

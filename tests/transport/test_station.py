@@ -18,7 +18,7 @@ LANE = "rq:queue:default"
 
 def lasting(redis_server) -> set[bytes]:
     """The keys that would stay for ever."""
-    return {key for key in redis_server.keys() if redis_server.ttl(key) == -1}
+    return {key for key in redis_server if redis_server.ttl(key) == -1}
 
 
 def registered(redis_server) -> int:
@@ -28,7 +28,7 @@ def registered(redis_server) -> int:
 def values_in(redis_server) -> list[bytes]:
     """All that lies in Redis, but not the keys."""
     found: list[bytes] = []
-    for key in redis_server.keys():
+    for key in redis_server:
         kind = redis_server.type(key)
         if kind == b"string":
             found.append(redis_server.get(key))
