@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.db.models import F, QuerySet
@@ -45,41 +45,45 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """The contract's columns, and the error and its traceback as text."""
         own = [str(name) for name in super().get_readonly_fields(request, obj)]
-        return [*own, *self._contract_columns(), "error", "traceback"]
+        return [*own, *self._contract_columns(), "cause", "traceback"]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Your own fields first; a `fieldsets` of yours is taken as it is."""
         if self.fieldsets:
             return self.fieldsets
         columns = self._contract_columns()
-        shown = {*columns, "error", "traceback"}
+        shown = {*columns, "cause", "traceback"}
         own = [name for name in self.get_fields(request, obj) if name not in shown]
-        run = ("Run", {"fields": columns})
-        error = ("Last error", {"fields": ["error", "traceback"]})
-        return [*([(None, {"fields": own})] if own else []), run, error]
+        parts: list[Any] = [(None, {"fields": own})] if own else []
+        if obj is not None and obj.last_error:
+            parts.append(("Last error", {"fields": ["cause", "traceback"]}))
+        return [*parts, ("Run", {"fields": columns})]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """From the database that the runs are written to; big columns only when asked for."""
         rows: QuerySet[Any] = super().get_queryset(request).using(table_of(self.model).alias)
-        beginning: dict[str, Any] = {
-            "run_now": Now(),
-            "run_error_type": Left(KeyTextTransform("type", "last_error"), ERROR_TYPE),
-            "run_error_message": Left(KeyTextTransform("message", "last_error"), ERROR_MESSAGE),
-        }
-        annotated: QuerySet[Any] = rows.defer(*HEAVY).annotate(**beginning)
-        return annotated
+        beginning = rows.defer(*HEAVY).annotate(
+            run_now=Now(),
+            run_error_type=Left(KeyTextTransform("type", "last_error"), ERROR_TYPE),
+            run_error_message=Left(KeyTextTransform("message", "last_error"), ERROR_MESSAGE),
+        )
+        return cast("QuerySet[Any]", beginning)
 
     @admin.display(description="state", ordering="state")
     def state_word(self, run: Any) -> SafeString:
         """The state, and why a failed run failed, in words and a colour."""
         word = "waiting" if _waits(run) else run.state
-        why = f" · {run.failure}" if run.failure else ""
-        return format_html('<span class="run-state run-{}">{}</span>{}', word, word, why)
+        return format_html(
+            '<span class="run-state run-{}">{}</span> <span class="run-why">{}</span>',
+            word,
+            word,
+            run.failure,
+        )
 
     @admin.display(description="attempts")
-    def attempts_word(self, run: Any) -> SafeString:
-        number = getattr(run, "attempts", NO_NUMBER)
-        return format_html('<span class="run-number">{}</span>', number)
+    def attempts_word(self, run: Any) -> str:
+        """The counter, if this model has one."""
+        return str(getattr(run, "attempts", NO_NUMBER))
 
     @admin.display(description="age", ordering=F("queued_at").desc())
     def age(self, run: Any) -> SafeString:
@@ -87,7 +91,10 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         since = run.finished_at or run.started_at or run.queued_at
         span = span_in_words(run.run_now - since)
         return format_html(
-            '<time datetime="{}" title="{}">{}</time>', since.isoformat(), since, span
+            '<time class="run-age" datetime="{}" title="{}">{}</time>',
+            since.isoformat(),
+            since,
+            span,
         )
 
     @admin.display(description="error")
@@ -96,7 +103,14 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not run.run_error_type:
             return ""
         parts = run.run_error_type, run.run_error_message or ""
-        return format_html('<bdi class="run-error"><b>{}</b> {}</bdi>', *parts)
+        return format_html('<bdi class="run-text"><b>{}</b> {}</bdi>', *parts)
+
+    @admin.display(description="error")
+    def cause(self, run: Any) -> SafeString:
+        """The last error in full."""
+        error = run.last_error or {}
+        parts = error.get("type", ""), error.get("message", "")
+        return format_html('<bdi class="run-text"><b>{}</b> {}</bdi>', *parts)
 
     @admin.display(description="traceback")
     def traceback(self, run: Any) -> SafeString | str:
