@@ -1,0 +1,1 @@
+"""The tests: they mirror the package, plus race/, chaos/ and browser/."""
