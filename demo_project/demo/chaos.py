@@ -33,6 +33,9 @@ from .stage import Stage
 LOOK = 0.1
 """Seconds between two looks."""
 
+SHORT_WHILE = 0.4
+"""Seconds; what a run takes here, more or less."""
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -51,22 +54,27 @@ class Ending:
 
 @dataclass(frozen=True)
 class Blow:
-    """What is done to the story, and when."""
+    """What is done to the story, and when: so most blows meet work rather than a pause."""
 
     kind: str
-    at: float
-    """Seconds after the harvests were asked for."""
+    ended: int
+    """After so many runs have ended …"""
+    pause: float
+    """… and these seconds more."""
 
     def __str__(self) -> str:
-        return f"{self.kind} after {self.at:.1f} s"
+        return f"{self.kind} {self.pause:.2f} s after {self.ended} runs"
 
 
 @dataclass(frozen=True)
 class Told:
-    """One story: how it ended, how long it took, and what speaks against it."""
+    """One story: how it ended, what it took, and what speaks against it."""
 
     ending: Ending
     seconds: float
+    runs: int
+    lost: int
+    """Runs whose worker was lost."""
     twice: int
     """Mails that the server had accepted before their worker was killed, and took again."""
     against: tuple[str, ...]
@@ -100,12 +108,13 @@ KINDS: dict[str, Callable[[Stage], bool]] = {
 }
 
 
-def blows(count: int, seed: int, span: float) -> Iterator[Blow]:
-    """As many blows, each kind in its turn, at moments of a story that takes `span` seconds."""
+def blows(count: int, seed: int, runs: int) -> Iterator[Blow]:
+    """As many blows, each kind in its turn, all over a story of so many runs."""
     dice, kinds = Random(seed), [*KINDS]
     first = dice.randrange(len(kinds))
     for number in range(count):
-        yield Blow(kinds[(first + number) % len(kinds)], dice.uniform(0, span))
+        kind = kinds[(first + number) % len(kinds)]
+        yield Blow(kind, dice.randrange(runs), dice.uniform(0, SHORT_WHILE))
 
 
 def tell(stage: Stage, blow: Blow | None = None) -> Told:
@@ -113,22 +122,29 @@ def tell(stage: Stage, blow: Blow | None = None) -> Told:
     servers = len(stage.keeper.kept)
     _empty(stage)
     stage.begin()
-    began, struck = time.monotonic(), blow is None
-    while not stage.look() or not struck:
-        now = time.monotonic() - began
-        if blow and not struck and now >= blow.at:
-            struck = KINDS[blow.kind](stage)
-        if now > stage.options.patience:
-            raise DemoError(f"The story does not end; it stands after {[*stage.story.told]}.")
-        time.sleep(LOOK)
-    seconds = time.monotonic() - began
+    began = time.monotonic()
+    _watch(stage, blow)
+    seconds, runs = time.monotonic() - began, stage.meter.read()
     against = tuple(
         f"{check.claim}: {fact}" for check in stage.check() for fact in check.against[:3]
     )
     mails = accepted(stage.state / JOURNAL)
     twice = sum(times > 1 for times in mails.values())
-    stage.keeper.stop(leave=servers)
-    return Told(_ending(frozenset(mails)), seconds, twice, against)
+    stage.keeper.stop(grace=0, leave=servers)
+    return Told(_ending(frozenset(mails)), seconds, runs.ended, runs.lost, twice, against)
+
+
+def _watch(stage: Stage, blow: Blow | None) -> None:
+    """Until all is over, with the blow in between."""
+    end = time.monotonic() + stage.options.patience
+    while not (over := stage.look()) or blow:
+        ended = stage.snapshot.ended if stage.snapshot else 0
+        if blow and (over or ended >= blow.ended):
+            time.sleep(blow.pause)
+            blow = None if KINDS[blow.kind](stage) else blow
+        if time.monotonic() > end:
+            raise DemoError(f"The story does not end; it stands after {[*stage.story.told]}.")
+        time.sleep(LOOK)
 
 
 def _killed(pid: int) -> bool:

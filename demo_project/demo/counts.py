@@ -62,6 +62,16 @@ class Snapshot:
         """Runs that are not at their end."""
         return sum(each.active for each in self.runs)
 
+    @property
+    def ended(self) -> int:
+        """Runs that are at their end."""
+        return sum(each.ended for each in self.runs)
+
+    @property
+    def lost(self) -> int:
+        """How often a worker was lost."""
+        return sum(each.lost for each in self.runs)
+
 
 def consumers() -> list[type[RunContract]]:
     """The run models of this project's apps."""

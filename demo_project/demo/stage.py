@@ -16,7 +16,6 @@ from rich.console import Console
 from demo_project.origin import installed
 from demo_project.smtp import accepted
 from demo_project.state import directory
-from demo_project.urls import FAILURE_PAGE
 
 from . import checks, story, witness
 from .counts import Meter, Snapshot, database_time
@@ -33,6 +32,8 @@ LOOK = 0.3
 """Seconds between two looks at everything."""
 
 USER = "demo"
+
+FAILURE_PAGE = "admin:runcontract_failure_changelist"
 
 
 def play(options: Options, console: Console) -> int:
@@ -66,7 +67,7 @@ class Stage:
         self.story: Story
         here = installed(options.limit)
         self.versions = {name: metadata["version"] for name, metadata in here.items()}
-        self._snapshot: Snapshot | None = None
+        self.snapshot: Snapshot | None = None
 
     def open(self) -> None:
         """Start the servers, and make the tables."""
@@ -122,11 +123,11 @@ class Stage:
             snapshot = self.meter.read()
         except DatabaseError as error:
             connection.close()
-            if self._snapshot:
+            if self.snapshot:
                 self.progress.say(f"the database does not answer: {error}".splitlines()[0])
-            self._snapshot = None
+            self.snapshot = None
             return False
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.progress.show(snapshot, self.keeper.kept, self.footer)
         return story.is_over(self.story) and not snapshot.active
 
