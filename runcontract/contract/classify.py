@@ -49,9 +49,7 @@ def classify(exc: BaseException, own: Classify | None = None) -> Verdict:
     """
     if own is None:
         return _judge(exc, _no_answer)
-    return guarded(
-        lambda: _judge(exc, own), lambda error: _without_own(exc, type(error)), _SECONDS
-    )
+    return guarded(lambda: _judge(exc, own), lambda error: _without_own(exc, type(error)), _SECONDS)
 
 
 def _no_answer(exc: BaseException) -> None:
