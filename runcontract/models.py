@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -18,6 +18,17 @@ from .contract.policy import RunPolicy
 from .lifecycle.bulk import bulk_enqueue
 from .lifecycle.enqueue import Enqueued, enqueue
 from .lifecycle.requests import cancel, redo
+
+__all__ = [
+    "Enqueued",
+    "Failure",
+    "RetryContract",
+    "RunContract",
+    "RunManager",
+    "SchedulerLease",
+    "Tick",
+    "new_job_id",
+]
 
 R = TypeVar("R", bound="RunContract")
 
@@ -126,8 +137,8 @@ class RunContract(models.Model):
                 return
         super().save(*args, **kwargs)
 
-    def perform(self, ctx: Any) -> None:
-        """The consumer's work. Returning is success, raising is failure."""
+    def perform(self, ctx: Any) -> Awaitable[None] | None:
+        """The consumer's work, or a coroutine of it. Returning is success, raising is failure."""
         raise NotImplementedError(f"{self._meta.label} has no perform(self, ctx).")
 
     def on_failed(self, error: RunError) -> None:

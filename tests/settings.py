@@ -14,6 +14,8 @@ from typing import Any
 
 import environ
 
+from demo_project import mailer
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Short, for unix sockets are in it; one for each pytest, and the same for the processes it starts.
@@ -93,6 +95,9 @@ INSTALLED_APPS = [
     "runcontract",
     "tests.lab",
     "demo_project.harvester",
+    "demo_project.knowledge",
+    "demo_project.agents",
+    "demo_project.notifications",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -119,6 +124,11 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 ORIGIN_URL = "http://127.0.0.1:9"  # nobody is there: a test that harvests starts its own
+AGENT_MODEL = os.environ.get("AGENT_MODEL", "demo_project.agents.planner.Planner")
+MAIL_PORT = int(os.environ.get("RUNCONTRACT_TEST_MAIL_PORT", "9"))  # likewise
+MAIL_PATIENCE = float(os.environ.get("RUNCONTRACT_TEST_MAIL_PATIENCE", "1"))
+globals().update(mailer.smtp("127.0.0.1", MAIL_PORT, MAIL_PATIENCE))
+DIGEST_READERS = ["one@example.org", "two@example.org"]
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOWED_HOSTS = ["*"]

@@ -48,6 +48,8 @@ class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 class HarvestRunAdmin(RunContractAdmin):
     """The journal of the harvests."""
 
+    list_select_related = ["source"]
+
 
 @admin.register(ReconcileRun)
 class ReconcileRunAdmin(RunContractAdmin):

@@ -200,12 +200,16 @@ def call_back(table: Table) -> str:
 
 @cache
 def suspects(table: Table) -> str:
-    """stale_after, heartbeat -> pk, lease, pulse, worker, ahead of what is silent or ahead."""
+    """stale_after, heartbeat -> pk, lease, pulse, worker, ahead of what is silent or ahead.
+
+    Not of a row that is locked: its pulse could not be written, and once it is free it has until
+    the second look to be heard.
+    """
     return (
         f"SELECT {table.pk}, lease, heartbeat_at AT TIME ZONE 'UTC', worker, "
         f"heartbeat_at > statement_timestamp() FROM {table.name} "
         f"WHERE state = 'running' AND (heartbeat_at < statement_timestamp() - %s::interval "
-        f"OR heartbeat_at > statement_timestamp() + %s::interval)"
+        f"OR heartbeat_at > statement_timestamp() + %s::interval) FOR NO KEY UPDATE SKIP LOCKED"
     )
 
 

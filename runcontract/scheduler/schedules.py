@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from django.apps import apps
+from django.db.models import Model
 from django.utils.module_loading import module_has_submodule
 
 from ..exceptions import ConfigurationError, InvalidRun
@@ -100,7 +101,7 @@ _schedules: dict[str, Schedule] = {}
 
 def schedule(
     name: str,
-    model: type[RunContract],
+    model: type[Model],
     expression: str,
     *,
     timezone: str = "UTC",

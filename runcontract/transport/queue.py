@@ -42,8 +42,8 @@ class RunQueue(Queue):
         if length == 0:
             return []
         last = offset + length - 1 if length > 0 else -1
-        found = self.connection.lrange(self.key, offset, last)
-        return [bytes(message)[:256].decode(errors="replace") for message in found]
+        found: Any = self.connection.lrange(self.key, offset, last)
+        return [message[:256].decode(errors="replace") for message in found]
 
     def get_jobs(self, offset: int = 0, length: int = -1) -> list[Job]:
         """A slice of the lane, made from the ids alone; those that no job can have are left out."""
@@ -60,6 +60,8 @@ class RunQueue(Queue):
         except ValueError:
             return None
         job.origin = self.name
+        # A message does not say when it was sent.
+        job.created_at = None  # type: ignore[assignment]
         job.description = (
             f"{address.label} {address.pk}, lease {address.lease}"
             if address

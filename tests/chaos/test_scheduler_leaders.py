@@ -67,7 +67,7 @@ def test_each_second_fires_once_whatever_becomes_of_the_leader(redis_server, sta
     for _ in range(3):
         cut_sessions()
         count = seconds().count()
-        eventually(lambda: seconds().count() > count + 1, 10)  # noqa: B023
+        eventually(lambda: seconds().count() > count + 1, 10)
 
     now_leading = eventually(lambda: leader(schedulers))
     last = next(one for one in schedulers if one is not now_leading)

@@ -116,7 +116,7 @@ def test_enqueue_while_redis_is_in_trouble_costs_the_caller_nothing_and_runs_onc
                 order = Order.objects.create(name=label)
                 asked = {"task": "echo", "args": {"text": order.name}}
                 first = MailRun.objects.enqueue(job_id=label, **asked)
-                transaction.on_commit(lambda: hooks.append("called"))  # noqa: B023
+                transaction.on_commit(lambda: hooks.append("called"))
             assert time.monotonic() - begun < 1.0
             again = MailRun.objects.enqueue(job_id=label)
             assert (first.created, again.reason) == (True, "duplicate")

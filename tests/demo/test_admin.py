@@ -69,3 +69,19 @@ def test_front_door_opens_on_the_failure_page(admin_client: Client, settings: Se
     assert page.redirect_chain == [("/admin/runcontract/failure/", 302)]
     assert page.status_code == 200
     assert admin_client.get("/django-rq/").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_django_rq_pages_take_nothing_out_of_a_backlog(
+    admin_client: Client, settings: Settings, redis_server: redis.Redis
+) -> None:
+    settings.ROOT_URLCONF = "demo_project.urls"
+    source = Source.objects.create(name="a", version="1.0")
+    HarvestRun.objects.bulk_enqueue([{"source": source, "generation": 1}] * 20)
+    backlog = redis_server.lrange("rq:queue:bulk", 0, -1)
+    assert len(backlog) == 20
+    lanes = range(len(settings.RQ_QUEUES))
+    pages = ["", "stats.json", *(f"queues/{lane}/" for lane in lanes), "workers/0/"]
+    for page in pages:
+        assert admin_client.get(f"/django-rq/{page}").status_code == 200, page
+    assert redis_server.lrange("rq:queue:bulk", 0, -1) == backlog

@@ -139,6 +139,15 @@ def sql(run: Any, ctx: Any, statement: str = "SELECT pg_sleep(1)") -> None:
 
 
 @task
+def lock_own_row(run: Any, ctx: Any, n: float = 1, after: float = 1) -> None:
+    """A long transaction that holds the run's own row, and then more work."""
+    with transaction.atomic():
+        run.save(update_fields=["note"])
+        nap_for(n)
+    nap_for(after)
+
+
+@task
 def use_memory(run: Any, ctx: Any, megabytes: int = 50) -> None:
     """Keep memory for good."""
     KEPT.append(os.urandom(1024) * 1024 * megabytes)

@@ -253,7 +253,7 @@ def test_session_that_is_cut_is_opened_again(scheduler, redis_server) -> None:
         cut_sessions_of_both()
         unsent_at(count)
         wanted = count + 1
-        eventually(lambda: sent_after_a_step(scheduler, redis_server) == wanted, 5)  # noqa: B023
+        eventually(lambda: sent_after_a_step(scheduler, redis_server) == wanted, 5)
     assert scheduler.lease.leading
 
 
