@@ -14,7 +14,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ..contract.fields import CONTRACT_FIELDS
+from ..contract.fields import contract_fields
 from ..lifecycle.table import table_of
 from ..monitor.failures import ERROR_MESSAGE, ERROR_TYPE
 from ..monitor.words import NO_NUMBER, span_in_words
@@ -147,11 +147,9 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         moves.carry_out(request, move, runs, lambda run: may(request, run))
 
     def _contract_columns(self) -> list[str]:
-        return [
-            field.name
-            for field in self.model._meta.concrete_fields
-            if field.name in CONTRACT_FIELDS and field.name != "last_error"
-        ]
+        names = [field.name for field in self.model._meta.concrete_fields]
+        contract = contract_fields(names)
+        return [name for name in names if name in contract and name != "last_error"]
 
 
 def _waits(run: Any) -> bool:

@@ -155,7 +155,7 @@ class Scheduler:
     def pass_once(self) -> None:
         """Everything that is due now."""
         if self.lease.leading:
-            self._check_epochs()
+            self._each_table("epochs", partial(catch_up, self.lease, current_epochs()))
         for item in self._sound_schedules():
             self._do(f"schedule {item.name}", item.table.alias, partial(tick, item, self._go_on))
         self._each_table("sweep", sweep_unsent)
@@ -175,12 +175,6 @@ class Scheduler:
             return False
         self._due[what] = time.monotonic() + every
         return True
-
-    def _check_epochs(self) -> None:
-        epochs = current_epochs()
-        for alias in aliases():
-            work = partial(catch_up, self.lease, alias, epochs, self._go_on)
-            self._do(f"epochs of {alias}", alias, work)
 
     def _sound_schedules(self) -> list[Schedule]:
         if self._schedules is None:

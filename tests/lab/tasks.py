@@ -1,20 +1,26 @@
 """Jobs that do what a test asks for. Each takes the run, its context, and the run's `args`."""
 
 import asyncio
+import atexit
 import ctypes
 import logging
+import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.db import connections
+from django.db import connections, transaction
 
 from runcontract import PermanentError, TransientError
 
@@ -130,6 +136,15 @@ def sql(run: Any, ctx: Any, statement: str = "SELECT pg_sleep(1)") -> None:
     """Wait in the database, where no Python runs."""
     with connections["default"].cursor() as cursor:
         cursor.execute(statement)
+
+
+@task
+def lock_own_row(run: Any, ctx: Any, n: float = 1, after: float = 1) -> None:
+    """A long transaction that holds the run's own row, and then more work."""
+    with transaction.atomic():
+        run.save(update_fields=["note"])
+        nap_for(n)
+    nap_for(after)
 
 
 @task
@@ -273,7 +288,100 @@ def parent_of(run: Any, ctx: Any, n: float = 60) -> None:
     child.wait()
 
 
+@task
+def turncoat(run: Any, ctx: Any, n: float = 60) -> None:
+    """Turn whatever stops it into an error of its own."""
+    try:
+        nap_for(n)
+    except BaseException as stop:
+        raise PermanentError("turned") from stop
+
+
+@task
+def deaf_to_all(run: Any, ctx: Any, n: float = 60) -> None:
+    """Block every signal that can be blocked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    nap_for(n)
+
+
+@task
+def listen_for_ever(run: Any, ctx: Any) -> None:
+    """Wait in a socket without a timeout."""
+    ours, _theirs = socket.socketpair()
+    ours.recv(1)
+
+
+@task
+def terminate_own(run: Any, ctx: Any) -> None:
+    """Start a process by multiprocessing and end it, as a Pool does."""
+    process = multiprocessing.get_context("fork").Process(target=nap_for, args=(60,))
+    process.start()
+    process.terminate()
+    process.join(20)
+    run.note = str(process.exitcode)
+    run.save(update_fields=["note"])
+    process.kill()
+
+
+@task
+def fork_comes_back(run: Any, ctx: Any) -> None:
+    """Fork, and let both return."""
+    nap_for(0.5 if os.fork() else 0)
+
+
+@task
+def leave_a_trace(run: Any, ctx: Any, path: str = "", n: float = 60) -> None:
+    """Write the time into a file, again and again: for when the database cannot be asked."""
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        Path(path).write_text(str(time.time()))
+        time.sleep(STEP)
+
+
 # Work that misbehaves after its end
+
+
+@task
+def own_alarm(run: Any, ctx: Any, n: float = 0.5) -> None:
+    """An alarm that rings after the job has returned; nobody handles it."""
+    signal.setitimer(signal.ITIMER_REAL, n)
+
+
+@task
+def leave_begin(run: Any, ctx: Any) -> None:
+    """A transaction that Django does not know of."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("INSERT INTO lab_order (name, amount) VALUES ('uncommitted', 0)")
+
+
+@task
+def leave_autocommit_off(run: Any, ctx: Any) -> None:
+    connections["default"].set_autocommit(False)
+    apps.get_model("lab", "Order").objects.create(name="uncommitted")
+
+
+@task
+def leave_atomic(run: Any, ctx: Any) -> None:
+    transaction.atomic().__enter__()
+    apps.get_model("lab", "Order").objects.create(name="uncommitted")
+
+
+@task
+def leave_read_only(run: Any, ctx: Any) -> None:
+    """A session in which nothing can be written."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+
+
+@task
+def non_daemon_thread(run: Any, ctx: Any, n: float = 60) -> None:
+    threading.Thread(target=nap_for, args=(n,)).start()
+
+
+@task
+def slow_at_exit(run: Any, ctx: Any, n: float = 60) -> None:
+    atexit.register(nap_for, n)
 
 
 @task
@@ -325,6 +433,41 @@ async def async_fail(run: Any, ctx: Any, kind: str = "permanent") -> None:
     raise errors.ERRORS[kind]()
 
 
+@async_task
+async def async_stubborn(run: Any, ctx: Any, n: float = 60) -> None:
+    """Swallow every cancellation."""
+    end = time.monotonic() + n
+    while time.monotonic() < end:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(STEP)
+
+
+@async_task
+async def async_tidy(run: Any, ctx: Any, n: float = 60) -> None:
+    """Say in the note that the cancellation came."""
+    try:
+        await async_nap(run, ctx, n)
+    except asyncio.CancelledError:
+        run.note = "cancelled"
+        await run.asave(update_fields=["note"])
+        raise
+
+
+@async_task
+async def async_backends(run: Any, ctx: Any) -> None:
+    """The note says whether synchronous code sees one connection, and which thread's."""
+
+    def seen() -> tuple[int, bool]:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            main = threading.current_thread() is threading.main_thread()
+            return cursor.fetchone()[0], main
+
+    run.note = str(len({await sync_to_async(seen)() for _ in range(5)} | {(0, True)}))
+    run.note += f" {(await sync_to_async(seen)())[1]}"
+    await run.asave(update_fields=["note"])
+
+
 # What on_failed does
 
 
@@ -344,6 +487,12 @@ def broken_sql(run: Any, error: Any) -> None:
     """Poison the transaction."""
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT 1/0")
+
+
+@hook
+def lethal(run: Any, error: Any) -> None:
+    """Kill whatever process settles this run."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @hook
