@@ -2,7 +2,7 @@
 
 It serves the metadata of every Python distribution that is installed beside it: `/index` lists
 them, `/dist/<name>` tells one, `/stats` counts what was answered. What happens to a request is
-settled by the seed, the distribution's name and the number of the request for it, so a run can
+settled by the seed, the distributions and the number of the request for this one, so a run can
 be repeated. Transient misbehaviour ends after a few requests; what is not found or malformed
 stays so.
 
@@ -102,11 +102,19 @@ def installed(limit: int | None = None) -> dict[str, dict[str, Any]]:
             "name": name,
             "version": distribution.version,
             "summary": told.get("summary", ""),
-            "license": told.get("license_expression", str(told.get("license", ""))[:200]),
+            "license": licence_of(told),
             "requires_python": told.get("requires_python", ""),
             "requires_dist": distribution.requires or [],
         }
     return dict(sorted(found.items())[:limit])
+
+
+def licence_of(told: dict[str, Any]) -> str:
+    """The expression; where there is none the classifiers, or the first line of the text."""
+    classifiers = [each for each in told.get("classifier", ()) if each.startswith("License ::")]
+    classified = ", ".join(each.rpartition(" :: ")[2] for each in classifiers)
+    text = str(told.get("license", "")).strip().partition("\n")[0][:200]
+    return str(told.get("license_expression", classified or text))
 
 
 def malformed(name: str, seed: int) -> bytes:

@@ -1,7 +1,8 @@
 """Settings of the demo: times so quick that every turn of a run's life can be watched.
 
-From the environment: DATABASE_URL, REDIS_URL, SECRET_KEY, ORIGIN_URL, STATE_DIR, DEBUG. Without
-the first two it is the servers that `manage.py demo` starts in the state directory.
+From the environment: DATABASE_URL, REDIS_URL, SECRET_KEY, ORIGIN_URL, EMAIL_HOST, EMAIL_PORT,
+DIGEST_READERS, STATE_DIR, DEBUG. Without the first two it is the servers that `manage.py demo`
+starts in the state directory.
 """
 
 from datetime import timedelta
@@ -9,7 +10,7 @@ from urllib.parse import quote
 
 import environ
 
-from demo_project import state
+from demo_project import mailer, state
 
 SECOND = timedelta(seconds=1)
 
@@ -33,6 +34,9 @@ INSTALLED_APPS = [
     "runcontract",
     "demo_project.demo",
     "demo_project.harvester",
+    "demo_project.knowledge",
+    "demo_project.agents",
+    "demo_project.notifications",
     "django_rq",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -91,7 +95,19 @@ RUNCONTRACT = {
     "HOLD_FAILED": 10 * SECOND,
 }
 
+AGENT_MODEL = env.str("AGENT_MODEL", default="demo_project.agents.planner.Planner")
 ORIGIN_URL = env.str("ORIGIN_URL", default="http://127.0.0.1:8009")
+
+MAIL_PATIENCE = 2.0  # seconds; out there RFC 5321 asks for minutes
+globals().update(
+    mailer.smtp(
+        env.str("EMAIL_HOST", default="127.0.0.1"),
+        env.int("EMAIL_PORT", default=8025),
+        MAIL_PATIENCE,
+    )
+)
+DEFAULT_FROM_EMAIL = "demo@notifications.example"
+DIGEST_READERS = env.list("DIGEST_READERS", default=["reader@example.org"])
 
 LOGGING = {
     "version": 1,

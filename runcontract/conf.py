@@ -16,6 +16,8 @@ from django.utils.module_loading import import_string
 from .exceptions import ConfigurationError
 
 SECOND = timedelta(seconds=1)
+LONGEST = timedelta(days=36_500)
+"""A duration is added to a timestamp, which must not overflow at the settle."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ def _check_type(name: str, declared: str, value: Any) -> None:
             )
         if value < timedelta(0) or (not value and name not in _ZERO_ALLOWED):
             raise ConfigurationError(f'RUNCONTRACT["{name}"] must be positive, not {value}.')
+        if value > LONGEST:
+            raise ConfigurationError(
+                f'RUNCONTRACT["{name}"] must be at most {LONGEST.days} days, not {value.days}.'
+            )
     elif declared == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ConfigurationError(
             f'RUNCONTRACT["{name}"] must be a whole number from 1 on, not {value!r}.'
@@ -106,6 +112,8 @@ def _check_type(name: str, declared: str, value: Any) -> None:
 
 def read(values: Mapping[str, Any]) -> Settings:
     """Settings from a dict; an unknown key is refused with the nearest name."""
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"RUNCONTRACT must be a dict, not {values!r}.")
     known = [field.name for field in fields(Settings)]
     for key in values:
         if key not in known:

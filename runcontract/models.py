@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -13,10 +13,22 @@ from django.db.models.functions import Now
 from .contract import states
 from .contract.constraints import contract_constraints, contract_indexes
 from .contract.errors import RunError
-from .contract.fields import CONTRACT_FIELDS
+from .contract.fields import contract_fields
 from .contract.policy import RunPolicy
-from .lifecycle.enqueue import Enqueued, bulk_enqueue, enqueue
+from .lifecycle.bulk import bulk_enqueue
+from .lifecycle.enqueue import Enqueued, enqueue
 from .lifecycle.requests import cancel, redo
+
+__all__ = [
+    "Enqueued",
+    "Failure",
+    "RetryContract",
+    "RunContract",
+    "RunManager",
+    "SchedulerLease",
+    "Tick",
+    "new_job_id",
+]
 
 R = TypeVar("R", bound="RunContract")
 
@@ -113,16 +125,20 @@ class RunContract(models.Model):
         """Save the consumer's own columns; the contract's are written by transitions only.
 
         An existing row is never inserted again: if it was deleted meanwhile, this raises
-        DatabaseError as `save(update_fields=…)` does.
+        DatabaseError as `save(update_fields=…)` does. A new instance is only inserted: one made
+        with the key of an existing row raises IntegrityError, rather than overwrite it.
         """
-        if not self._state.adding and not kwargs.get("force_insert"):
-            kwargs["update_fields"] = self._own_columns(kwargs.get("update_fields"))
+        wanted, forced = kwargs.get("update_fields"), kwargs.get("force_update")
+        if self._state.adding and wanted is None and not forced:
+            kwargs["force_insert"] = kwargs.get("force_insert") or True
+        elif not kwargs.get("force_insert"):
+            kwargs["update_fields"] = self._own_columns(wanted)
             if not kwargs["update_fields"]:
                 return
         super().save(*args, **kwargs)
 
-    def perform(self, ctx: Any) -> None:
-        """The consumer's work. Returning is success, raising is failure."""
+    def perform(self, ctx: Any) -> Awaitable[None] | None:
+        """The consumer's work, or a coroutine of it. Returning is success, raising is failure."""
         raise NotImplementedError(f"{self._meta.label} has no perform(self, ctx).")
 
     def on_failed(self, error: RunError) -> None:
@@ -137,16 +153,18 @@ class RunContract(models.Model):
         return cancel(self)
 
     def _own_columns(self, wanted: Collection[str] | None) -> list[str]:
+        contract = contract_fields([field.name for field in self._meta.concrete_fields])
+        if wanted is not None:
+            return [name for name in wanted if name not in contract]
         deferred = self.get_deferred_fields()
-        names = [
+        return [
             field.name
             for field in self._meta.concrete_fields
-            if field.name not in CONTRACT_FIELDS
+            if field.name not in contract
             and not field.primary_key
             and not field.generated
             and field.attname not in deferred
         ]
-        return names if wanted is None else [name for name in wanted if name in names]
 
 
 class RetryContract(RunContract):

@@ -14,6 +14,8 @@ from typing import Any
 
 import environ
 
+from demo_project import mailer
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Short, for unix sockets are in it; one for each pytest, and the same for the processes it starts.
@@ -44,6 +46,8 @@ def database(url: str, name: str = "{}") -> dict[str, Any]:
 DATABASES = {"default": database(DATABASE_URL), "jobs": database(DATABASE_URL, "{}_jobs")}
 for alias, name in json.loads(os.environ.get("RUNCONTRACT_TEST_DATABASES", "{}")).items():
     DATABASES[alias]["NAME"] = name  # a process of a test, on the test's own databases
+if "RUNCONTRACT_TEST_JOBS_HOST" in os.environ:  # where a process of a test finds no server
+    DATABASES["jobs"] |= {"HOST": os.environ["RUNCONTRACT_TEST_JOBS_HOST"], "PORT": "1"}
     if age := os.environ.get("RUNCONTRACT_TEST_CONN_MAX_AGE"):
         DATABASES[alias]["CONN_MAX_AGE"] = json.loads(age)
 DATABASE_ROUTERS = ["tests.lab.router.LabRouter"]
@@ -91,6 +95,9 @@ INSTALLED_APPS = [
     "runcontract",
     "tests.lab",
     "demo_project.harvester",
+    "demo_project.knowledge",
+    "demo_project.agents",
+    "demo_project.notifications",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -117,11 +124,16 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 ORIGIN_URL = "http://127.0.0.1:9"  # nobody is there: a test that harvests starts its own
+AGENT_MODEL = os.environ.get("AGENT_MODEL", "demo_project.agents.planner.Planner")
+MAIL_PORT = int(os.environ.get("RUNCONTRACT_TEST_MAIL_PORT", "9"))  # likewise
+MAIL_PATIENCE = float(os.environ.get("RUNCONTRACT_TEST_MAIL_PATIENCE", "1"))
+globals().update(mailer.smtp("127.0.0.1", MAIL_PORT, MAIL_PATIENCE))
+DIGEST_READERS = ["one@example.org", "two@example.org"]
 SECRET_KEY = "only for tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ALLOWED_HOSTS = ["*"]
-USE_TZ = True
-TIME_ZONE = "UTC"
+USE_TZ = os.environ.get("RUNCONTRACT_TEST_USE_TZ", "1") == "1"
+TIME_ZONE = os.environ.get("RUNCONTRACT_TEST_TIME_ZONE", "UTC")
 
 LOGGING = {
     "version": 1,

@@ -3,6 +3,7 @@
 import io
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from rq import Queue
 from runcontract import RunPolicy
 from runcontract.checks import check_databases, check_project, check_run_models
 from runcontract.checks.models import is_on_postgres, model_problems
-from runcontract.checks.project import lanes_exist, owns_its_commands, schedules_fire
+from runcontract.checks.project import lanes_exist, owns_its_commands
 from runcontract.contract.constraints import ContractIndex, expected_names
 from runcontract.models import RetryContract, RunContract
 from runcontract.scheduler.schedules import Schedule
@@ -292,15 +293,9 @@ def test_a_policy_that_cannot_work_is_one_error(
 
 def test_no_lane_at_all_is_an_error(settings: Any) -> None:
     settings.RQ_QUEUES = {}
-    assert ids(lanes_exist([MailRun], [])) == ["E005"]
+    assert ids(lanes_exist([MailRun])) == ["E005"]
     del settings.RQ_QUEUES
     assert ids(check_project(app_configs=None)) == ["E005"]
-
-
-def test_a_schedule_on_a_lane_that_does_not_exist_is_an_error() -> None:
-    (problem,) = lanes_exist([], [Schedule("nightly", MailRun, "0 3 * * *", lane="nowhere")])
-    assert problem.id == "runcontract.E006"
-    assert "schedule 'nightly'" in problem.msg
 
 
 @pytest.mark.parametrize("rq", [{}, {"QUEUE_CLASS": "rq.Queue"}, {"QUEUE_CLASS": "no.Such"}, None])
@@ -325,25 +320,30 @@ def test_only_a_queue_of_ordinary_jobs_may_have_a_class_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "zone"), [("0 0 31 2 *", "UTC"), ("nonsense", "UTC"), ("0 3 * * *", "Mars/One")]
+    "values",
+    [
+        {"expression": "0 0 31 2 *"},
+        {"expression": "nonsense"},
+        {"timezone": "Mars/One"},
+        {"lane": "nowhere"},
+    ],
 )
-def test_a_schedule_that_never_fires_is_a_warning(expression: str, zone: str) -> None:
+def test_a_schedule_that_never_fires_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
     good = Schedule("good", MailRun, "0 3 * * *")
-    bad = Schedule("bad", MailRun, expression, timezone=zone)
-    assert ids(schedules_fire([good, bad])) == ["W002"]
+    known = {"good": good, "bad": replace(good, name="bad", **values)}
+    monkeypatch.setattr("runcontract.scheduler.schedules._schedules", known)
+    (problem,) = check_project(app_configs=None)
+    assert problem.id == "runcontract.W002"
+    assert "'bad'" in problem.msg
+    assert problem.hint
 
 
-def test_two_schedules_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice() -> Any:
-        from runcontract.scheduler.schedules import schedule  # noqa: PLC0415
-
-        with monkeypatch.context() as patch:
-            patch.setattr("runcontract.scheduler.schedules._schedules", {})
-            schedule("nightly", MailRun, "0 3 * * *")
-            schedule("nightly", MailRun, "0 4 * * *")
-
-    monkeypatch.setattr("runcontract.checks.project.schedules", twice)
-    assert ids(check_project(app_configs=None)) == ["E008"]
+def test_a_module_of_schedules_that_is_broken_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"tests.lab": "tests.lab.schedules cannot be imported: SyntaxError: no"}
+    monkeypatch.setattr("runcontract.scheduler.schedules._modules", said)
+    assert ids(check_project(app_configs=None)) == ["W002"]
 
 
 def test_another_app_with_a_command_of_that_name_is_a_warning(

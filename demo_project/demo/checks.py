@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,7 +12,6 @@ from django.conf import settings
 from django.db.models import Count, F
 
 from demo_project.harvester.models import DeadLetter, Harvest, Source
-from demo_project.origin import installed
 
 from . import witness
 from .counts import consumers
@@ -34,10 +33,10 @@ class Check:
         return not self.against
 
 
-def everything(since: datetime, limit: int | None) -> list[Check]:
-    """All checks of the demo, in the order in which they are told."""
+def everything(since: datetime, versions: Mapping[str, str]) -> list[Check]:
+    """All checks of the demo; `versions` are what was installed when it began, by name."""
     return [
-        Check("every installed distribution is listed", tuple(_unlisted(limit))),
+        Check("every installed distribution is listed", tuple(_unlisted(versions))),
         Check("each is harvested, or dead-lettered with its cause", tuple(_unsettled())),
         Check("no run succeeded twice", tuple(_twice(since))),
         Check("no run is active", tuple(_active())),
@@ -45,11 +44,10 @@ def everything(since: datetime, limit: int | None) -> list[Check]:
     ]
 
 
-def _unlisted(limit: int | None) -> Iterator[str]:
-    """What importlib.metadata knows and the journal does not, or the other way round."""
-    here = {(each["name"], each["version"]) for each in installed(limit).values()}
+def _unlisted(versions: Mapping[str, str]) -> Iterator[str]:
+    """What is installed and not listed, or the other way round."""
     listed = set(Source.objects.filter(listed=True).values_list("name", "version"))
-    return (f"{name} {version}" for name, version in sorted(here ^ listed))
+    return (f"{name} {version}" for name, version in sorted(versions.items() ^ listed))
 
 
 def _unsettled() -> Iterator[str]:

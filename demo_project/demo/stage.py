@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Never
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+from django.urls import reverse
 from rich.console import Console
 
+from demo_project.origin import installed
 from demo_project.state import CHECKOUT, directory
-from demo_project.urls import failure_page
+from demo_project.urls import FAILURE_PAGE
 
 from . import checks, witness
 from .counts import Meter, Snapshot, database_time
+from .ends import DONE, FAILED, INTERRUPTED, STOPPED, End, stopped_by_signals
 from .places import DemoError, free_port, only_one, tell_others, wait_for_port
 from .processes import Keeper, Program
 from .progress import Progress, summary
@@ -35,20 +34,6 @@ LOOK = 0.3
 """Seconds between two looks at everything."""
 
 USER = "demo"
-
-
-@dataclass(frozen=True)
-class End:
-    """How it ended: the exit code, and the last words."""
-
-    code: int
-    words: str
-
-
-STOPPED = End(0, "nothing is left running")
-DONE = End(0, "all is done and every check holds")
-FAILED = End(1, "not everything is as it should be")
-INTERRUPTED = End(130, "nothing was checked")
 
 
 @dataclass(frozen=True)
@@ -91,6 +76,8 @@ class Stage:
         self.env = dict(os.environ, PYTHONUNBUFFERED="1")
         self.footer = ""
         self.meter: Meter
+        here = installed(options.limit)
+        self.versions = {name: metadata["version"] for name, metadata in here.items()}
         self._snapshot: Snapshot | None = None
 
     def open(self) -> None:
@@ -119,7 +106,7 @@ class Stage:
                 self.progress.say(f"not done after {self.options.patience:.0f} s")
                 break
             time.sleep(LOOK)
-        found = checks.everything(self.meter.since, self.options.limit)
+        found = checks.everything(self.meter.since, self.versions)
         self.progress.close()
         summary(self.progress.console, self.meter.read(), found)
         return DONE if all(check.holds for check in found) else FAILED
@@ -186,31 +173,10 @@ class Stage:
         user.set_password(password)
         user.save()
         self.footer = (
-            f"failure page [bold]{address}{failure_page()}[/]"
+            f"failure page [bold]{address}{reverse(FAILURE_PAGE)}[/]"
             f"  user [bold]{USER}[/]  password [bold]{password}[/]\n"
-            f"queues {address}/django-rq/   logs {self.state}/*.log   Ctrl-C stops everything"
+            f"queues {address}/django-rq/   logs {self.state}/*.log\n"
+            "kill -9 whatever you like; elsewhere: manage.py dlq_retry, manage.py reconcile --anew;"
+            " Ctrl-C stops everything"
         )
         self.progress.announce(self.footer)
-
-
-@contextmanager
-def stopped_by_signals(keeper: Keeper) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; the second one hurries the keeper."""
-    asked = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            keeper.hurry = True
-        else:
-            asked = True
-            raise KeyboardInterrupt
-
-    before = {
-        each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

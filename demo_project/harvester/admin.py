@@ -4,6 +4,8 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from runcontract.admin import RunContractAdmin
+
 from .models import DeadLetter, Harvest, HarvestRun, ReconcileRun, Source, retry_dead_letters
 
 
@@ -43,17 +45,12 @@ class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(HarvestRun)
-class HarvestRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class HarvestRunAdmin(RunContractAdmin):
     """The journal of the harvests."""
 
-    list_display = ["job_id", "state", "failure", "attempts", "queued_at", "finished_at"]
-    list_filter = ["state", "failure"]
-    search_fields = ["job_id"]
+    list_select_related = ["source"]
 
 
 @admin.register(ReconcileRun)
-class ReconcileRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ReconcileRunAdmin(RunContractAdmin):
     """The journal of the nightly looks."""
-
-    list_display = ["job_id", "state", "failure", "queued_at", "finished_at"]
-    list_filter = ["state", "failure"]

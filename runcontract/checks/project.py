@@ -18,7 +18,7 @@ from ..conf import Settings, settings
 from ..contract.policy import RunPolicy
 from ..exceptions import ConfigurationError
 from ..models import RunContract
-from ..scheduler.schedules import Schedule, schedules
+from ..scheduler.schedules import problems
 from ..transport import RunQueue, lanes
 
 PULSES = 4
@@ -38,16 +38,14 @@ def project_problems(models: Sequence[type[RunContract]]) -> Iterator[CheckMessa
     except ConfigurationError as error:
         yield Error(str(error), hint="Correct settings.RUNCONTRACT.", id="runcontract.E001")
         return
-    yield from silence_has_room("RUNCONTRACT", None, defaults.STALE_AFTER, defaults)
-    for model in models:
-        yield from policy_works(model, defaults)
-    try:
-        declared = schedules()
-    except ConfigurationError as error:
-        yield Error(str(error), hint="Correct the app's schedules.py.", id="runcontract.E008")
-        return
-    yield from schedules_fire(declared)
-    yield from lanes_exist(models, declared)
+    found = [
+        *silence_has_room("RUNCONTRACT", None, defaults.STALE_AFTER, defaults),
+        *(problem for model in models for problem in policy_works(model, defaults)),
+        *lanes_exist(models),
+    ]
+    yield from found
+    if not found:  # or each schedule would say it again
+        yield from schedules_fire(problems())
 
 
 def policy_works(model: type[RunContract], defaults: Settings) -> Iterator[CheckMessage]:
@@ -91,9 +89,7 @@ def silence_has_room(
         )
 
 
-def lanes_exist(
-    models: Iterable[type[RunContract]], declared: Iterable[Schedule]
-) -> Iterator[CheckMessage]:
+def lanes_exist(models: Iterable[type[RunContract]]) -> Iterator[CheckMessage]:
     """E005, E006: lanes that lead nowhere."""
     if not lanes():
         yield Error(
@@ -102,7 +98,7 @@ def lanes_exist(
             id="runcontract.E005",
         )
         return
-    for lane, users in sorted(_lanes_in_use(models, declared).items()):
+    for lane, users in sorted(_lanes_in_use(models).items()):
         if lane not in lanes():
             yield Error(
                 f"There is no lane {lane!r} in RQ_QUEUES, and it is used by {', '.join(users)}.",
@@ -114,7 +110,7 @@ def lanes_exist(
 def uses_our_queue(models: Sequence[type[RunContract]]) -> Iterator[CheckMessage]:
     """E007: RQ's own queue class removes every message that somebody looks at."""
     named: list[tuple[str, Any]] = [('RQ["QUEUE_CLASS"]', _rq().get("QUEUE_CLASS"))]
-    for lane in sorted(_lanes_in_use(models, [])):
+    for lane in sorted(_lanes_in_use(models)):
         own = getattr(django_settings, "RQ_QUEUES", {}).get(lane, {})
         if "QUEUE_CLASS" in own:
             named.append((f'RQ_QUEUES["{lane}"]["QUEUE_CLASS"]', own["QUEUE_CLASS"]))
@@ -129,14 +125,12 @@ def uses_our_queue(models: Sequence[type[RunContract]]) -> Iterator[CheckMessage
             )
 
 
-def schedules_fire(declared: Iterable[Schedule]) -> Iterator[CheckMessage]:
-    """W002: a schedule whose time never comes; it stops only itself."""
-    for each in declared:
-        problem = each.problem()
-        if problem:
-            yield CheckWarning(
-                problem, hint="Correct it in the app's schedules.py.", id="runcontract.W002"
-            )
+def schedules_fire(sentences: Iterable[str]) -> Iterator[CheckMessage]:
+    """W002: a schedule that never fires, or a broken module of them. It stops only itself."""
+    for sentence in sentences:
+        yield CheckWarning(
+            sentence, hint="Correct it in the app's schedules.py.", id="runcontract.W002"
+        )
 
 
 def owns_its_commands() -> Iterator[CheckMessage]:
@@ -156,19 +150,14 @@ def owns_its_commands() -> Iterator[CheckMessage]:
             )
 
 
-def _lanes_in_use(
-    models: Iterable[type[RunContract]], declared: Iterable[Schedule]
-) -> dict[str, list[str]]:
-    """Who uses each lane that a policy, the settings or a schedule names."""
+def _lanes_in_use(models: Iterable[type[RunContract]]) -> dict[str, list[str]]:
+    """Which models travel in each lane by their policy or the settings."""
     used: dict[str, list[str]] = {}
     for model in models:
         try:
             used.setdefault(model.policy.effective().lane, []).append(model._meta.label)
         except (ConfigurationError, AttributeError):
             continue  # E001 and E002 speak of it
-    for each in declared:
-        if each.lane is not None:
-            used.setdefault(each.lane, []).append(f"schedule {each.name!r}")
     return used
 
 

@@ -1,27 +1,31 @@
-"""Which errors are worth another attempt. Decided on classes, never on texts."""
+"""Which errors are worth another attempt: decided by classes and codes, never by texts."""
 
 from __future__ import annotations
 
-import asyncio
-import smtplib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
-from urllib.error import HTTPError
 
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
-from django.db.utils import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    InternalError,
-    NotSupportedError,
-    OperationalError,
-    ProgrammingError,
+from ..exceptions import PermanentError, TransientError
+from .guard import guarded
+from .known_errors import (
+    KNOWN,
+    PERMANENT_SQLSTATES,
+    TRANSIENT_SQLSTATES,
+    TRANSIENT_STATUSES,
+    Kind,
 )
+from .retry_after import parse_retry_after
+from .scribe import base_value, name_of
 
-from ..exceptions import PermanentError, RunTimedOut, TransientError
+logger = logging.getLogger("runcontract")
+
+_SECONDS = 5.0
+"""For the consumer's own classify."""
+_MEMBERS = 10_000
+"""Members of a group that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -32,149 +36,122 @@ class Verdict:
     retry_after: Any = None
 
 
-TRANSIENT_STATUS = frozenset({408, 425, 429})
-"""HTTP answers below 500 that ask to come again."""
-
-TRANSIENT: tuple[type[BaseException], ...] = (
-    RunTimedOut,
-    TimeoutError,
-    ConnectionError,
-    asyncio.TimeoutError,
-    smtplib.SMTPServerDisconnected,
-    OperationalError,
-    InterfaceError,
-    InternalError,
-    ImportError,  # a rolling deploy: another worker may know the code already
-    MemoryError,
-)
-PERMANENT: tuple[type[BaseException], ...] = (
-    ValidationError,
-    ObjectDoesNotExist,
-    IntegrityError,
-    DataError,
-    ProgrammingError,
-    NotSupportedError,
-    DatabaseError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,  # KeyError, IndexError
-    NameError,
-    NotImplementedError,
-    RecursionError,
-    SyntaxError,
-    TypeError,
-    UnicodeError,
-)
-"""Mistakes in code or data. ValueError is not among them: too many libraries raise it for a broken
-answer of the other side. A subclass of a permanent one is permanent unless TRANSIENT names it."""
-
-TRANSIENT_NAMES = frozenset(
-    {
-        "redis.exceptions.ConnectionError",
-        "redis.exceptions.TimeoutError",
-        "redis.exceptions.BusyLoadingError",
-        "redis.exceptions.ReadOnlyError",
-        "redis.exceptions.RedisError",
-        "requests.exceptions.ConnectionError",
-        "requests.exceptions.Timeout",
-        "requests.exceptions.ChunkedEncodingError",
-        "httpx.TransportError",
-        "psycopg.OperationalError",
-        "psycopg.InterfaceError",
-        "urllib3.exceptions.HTTPError",
-    }
-)
-PERMANENT_NAMES = frozenset(
-    {
-        "requests.exceptions.InvalidURL",
-        "requests.exceptions.MissingSchema",
-        "httpx.UnsupportedProtocol",
-        "httpx.InvalidURL",
-        "psycopg.DataError",
-        "psycopg.IntegrityError",
-        "psycopg.ProgrammingError",
-    }
-)
-"""Classes of libraries that need not be installed, by module and name. The first in the order of
-inheritance decides."""
-
 Classify = Callable[[BaseException], Verdict | None]
 
 
 def classify(exc: BaseException, own: Classify | None = None) -> Verdict:
-    """Whether an attempt that ended with this is worth another.
+    """Whether `exc` is worth another attempt. Never raises.
 
-    The consumer's words count first (TransientError, PermanentError, then the policy's
-    `classify`), then what the other side answered, then the tables. What nobody knows is
-    transient, up to the cap; so are SystemExit and the other BaseExceptions that a job lets out:
-    they end the attempt, never the worker. A group is transient if all its members are.
+    In this order: TransientError and PermanentError mean what they say; then the consumer's `own`
+    may answer; then the table of known errors; what nobody knows is transient. A group is
+    transient if each member is, and waits as long as the most patient one asks. An `own` that
+    raises, takes over five seconds or answers something else is logged and left out.
     """
-    if isinstance(exc, TransientError):
-        return Verdict(True, exc.retry_after)
-    if isinstance(exc, PermanentError):
-        return Verdict(False)
-    told = _asked(exc, own)
-    if told is not None:
-        return told
-    if isinstance(exc, BaseExceptionGroup):
-        return Verdict(all(classify(member, own).transient for member in exc.exceptions[:1000]))
-    return _answered(exc) or _tabled(exc)
-
-
-def _asked(exc: BaseException, own: Classify | None) -> Verdict | None:
-    """The consumer's own table; one that raises has not answered."""
     if own is None:
-        return None
-    try:
-        told = own(exc)
-    except Exception:  # noqa: BLE001 - the consumer's code
-        return None
-    return told if isinstance(told, Verdict) else None
+        return _judge(exc, _no_answer)
+    return guarded(lambda: _judge(exc, own), lambda error: _without_own(exc, type(error)), _SECONDS)
 
 
-def _answered(exc: BaseException) -> Verdict | None:
-    """What an HTTP or SMTP server said."""
-    if isinstance(exc, HTTPError):
-        return _http(exc.code, exc.headers)
-    if any(name.startswith(("requests.", "httpx.")) for name in _names(exc)):
-        response = getattr(exc, "_response", None) or getattr(exc, "response", None)
-        return _http(getattr(response, "status_code", None), getattr(response, "headers", None))
-    if isinstance(exc, smtplib.SMTPResponseException):
-        return Verdict(not 500 <= exc.smtp_code < 600)
-    if isinstance(exc, smtplib.SMTPRecipientsRefused):
-        return Verdict(any(_smtp_code(answer) < 500 for answer in exc.recipients.values()))
+def _no_answer(exc: BaseException) -> None:
     return None
 
 
-def _smtp_code(answer: Any) -> int:
-    return int(answer[0]) if isinstance(answer, tuple) and answer else 500
+def _without_own(exc: BaseException, reason: type[BaseException]) -> Verdict:
+    """The table's verdict, after a line about the consumer's classify; no logger may prevent it."""
+    sentence = "The policy's classify failed with %s on %s; the built-in table decides."
+    names = name_of(reason), name_of(type(exc))
+    guarded(lambda: logger.warning(sentence, *names), lambda error: None, _SECONDS)
+    return _judge(exc, _no_answer)
 
 
-def _http(status: Any, headers: Any) -> Verdict | None:
-    if not isinstance(status, int):
-        return None
-    transient = status in TRANSIENT_STATUS or status >= 500
-    try:
-        asked = headers.get("Retry-After") if transient and headers is not None else None
-    except Exception:  # noqa: BLE001 - headers of whatever library
-        asked = None
-    return Verdict(transient, asked)
+def _judge(exc: BaseException, own: Classify) -> Verdict:
+    if issubclass(type(exc), PermanentError):
+        return Verdict(transient=False)
+    if issubclass(type(exc), TransientError):
+        return Verdict(transient=True, retry_after=_attribute(exc, "retry_after"))
+    answer = own(exc)
+    if isinstance(answer, Verdict):
+        return answer
+    if answer is not None:
+        raise TypeError("classify must return a Verdict or None")
+    if issubclass(type(exc), BaseExceptionGroup):
+        return _together([_judge(member, own) for member in islice(_members(exc), _MEMBERS)])
+    return _known(exc)
 
 
-def _tabled(exc: BaseException) -> Verdict:
-    for cls, name in zip(type(exc).__mro__, _names(exc), strict=True):
-        if cls in TRANSIENT or name in TRANSIENT_NAMES:
-            return Verdict(True)
-        if cls in PERMANENT or name in PERMANENT_NAMES:
-            return Verdict(False)
-    return Verdict(True)
+def _members(group: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group and in the groups in it, however deep."""
+    waiting = [group]
+    while waiting:
+        exc = waiting.pop()
+        if issubclass(type(exc), BaseExceptionGroup):
+            waiting.extend(base_value(BaseExceptionGroup, "exceptions", exc))
+        else:
+            yield exc
 
 
-def _names(exc: BaseException) -> Iterator[str]:
-    """Module and name of each class of the exception, psycopg's and httpx's inner modules apart."""
-    for cls in type(exc).__mro__:
-        module = str(cls.__module__)
-        if module.startswith(("psycopg.", "httpx.")):
-            module = module.partition(".")[0]
-        yield f"{module}.{cls.__name__}"
+def _together(verdicts: list[Verdict]) -> Verdict:
+    asked = [wait for one in verdicts if (wait := parse_retry_after(one.retry_after)) is not None]
+    return Verdict(all(one.transient for one in verdicts), max(asked, default=None))
+
+
+def _known(exc: BaseException) -> Verdict:
+    for cls in base_value(type, "__mro__", type(exc)):
+        match KNOWN.get(name_of(cls)):
+            case Kind.TRANSIENT:
+                return Verdict(transient=True)
+            case Kind.PERMANENT:
+                return Verdict(transient=False)
+            case Kind.HTTP:
+                return _http(exc)
+            case Kind.SMTP:
+                return _smtp(exc)
+            case Kind.DATABASE:
+                return _database(exc, transient=False)
+            case Kind.DATABASE_DOWN:
+                return _database(exc, transient=True)
+    return Verdict(transient=True)
+
+
+def _http(exc: BaseException) -> Verdict:
+    """By the status: of requests' and httpx's response, or of urllib's error itself."""
+    response = _attribute(exc, "response")
+    status = _attribute(response, "status_code") or _attribute(exc, "code")
+    if isinstance(status, int) and 400 <= status < 500 and status not in TRANSIENT_STATUSES:
+        return Verdict(transient=False)
+    headers = _attribute(response, "headers") or _attribute(exc, "headers")
+    return Verdict(transient=True, retry_after=_retry_after(headers))
+
+
+def _retry_after(headers: Any) -> Any:
+    def read() -> Any:
+        names = (name for name in headers or () if name.lower() == "retry-after")
+        return next((headers[name] for name in names), None)
+
+    return _foreign(read)
+
+
+def _smtp(exc: BaseException) -> Verdict:
+    """Permanent if each reply is a 5xx: with one recipient left to hope for, it is run again."""
+    refused = _foreign(lambda: [code for code, _ in exc.recipients.values()])  # type: ignore[attr-defined]
+    codes = refused or [_attribute(exc, "smtp_code")]
+    return Verdict(not all(isinstance(code, int) and 500 <= code < 600 for code in codes))
+
+
+def _database(exc: BaseException, *, transient: bool) -> Verdict:
+    """By the SQLSTATE, which Django's errors have in their cause, else as their class says."""
+    for error in (exc, base_value(BaseException, "__cause__", exc)):
+        state = _attribute(error, "sqlstate") or _attribute(error, "pgcode")
+        if isinstance(state, str) and state.startswith(TRANSIENT_SQLSTATES):
+            return Verdict(transient=True)
+        if isinstance(state, str) and state.startswith(PERMANENT_SQLSTATES):
+            return Verdict(transient=False)
+    return Verdict(transient=transient)
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    return _foreign(lambda: getattr(thing, name, None))
+
+
+def _foreign(read: Callable[[], Any]) -> Any:
+    return guarded(read, lambda error: None, _SECONDS)

@@ -15,6 +15,9 @@ NOTE_EVERY = 1.0
 STEPS_KEPT = 200
 """Steps of one attempt that are stored; later ones are only counted."""
 
+COUNTS_KEPT = 100
+"""Different counts of one step that are stored; later ones are left out."""
+
 
 class Step:
     """One timed step, with counts."""
@@ -27,8 +30,10 @@ class Step:
 
     def count(self, **numbers: float) -> None:
         """Add to the step's counts: `step.count(pages=1, bytes=len(body))`."""
-        for name, number in numbers.items():
-            self.counts[clean(name)] = _finite(self.counts.get(name, 0) + number)
+        for given, number in numbers.items():
+            name = clean(given[:100])
+            if name in self.counts or len(self.counts) < COUNTS_KEPT:
+                self.counts[name] = _finite(self.counts.get(name, 0) + number)
 
     def as_json(self) -> dict[str, Any]:
         seconds = None if self.seconds is None else round(self.seconds, 4)

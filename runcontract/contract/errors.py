@@ -1,42 +1,51 @@
-"""What is kept of an error: bounded, masked, readable, whatever the exception tries.
+"""What is stored of an error: always readable, never more than tens of kilobytes, no secrets.
 
-Nothing here is ever pickled and no local variable is stored. Limits are in characters: a message
-keeps its first 8,000, a traceback 24,000 around its middle, the history ten earlier attempts.
+Limits, in bytes of UTF-8: message 8 KB, traceback 24 KB, ten earlier attempts of about 1 KB each,
+step stats 24 KB. The class and the beginning of the message always survive, and a text that was
+cut says so. Where the consumer's REDACT hook fails, its text is not stored at all: a message that
+is missing is a nuisance, one that leaks cannot be taken back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .masking import clean, redacted
-from .tracebacks import raw_traceback, safe_text, type_name
+from .guard import guarded
+from .plain import plain
+from .scribe import Scribe, name_of
+from .texts import beginning, both_ends, clean
+from .tracebacks import LIMIT as TRACEBACK_LIMIT
+from .tracebacks import render
 
 __all__ = ["RunError", "as_json", "clean", "describe", "fingerprint"]
 
-MESSAGE_LIMIT = 8_000
-TRACEBACK_LIMIT = 24_000
-HISTORY_LIMIT = 10
-HISTORY_MESSAGE_LIMIT = 500
-STEPS_LIMIT = 200
-_PRE_CUT = 262_144
-"""Masking sees this much, far more than is kept, so that no secret is cut in two and survives."""
+MESSAGE_LIMIT = 8 * 1024
+_SHORT, _NAME, _AT = 1024, 300, 64
+"""Bytes of an earlier attempt's message, of a class name, of a time."""
+HISTORY = 10
+"""Earlier attempts that are kept, the newest first."""
+STEPS, _STEPS_LIMIT = 200, 24 * 1024
+"""The last steps that are kept, while they are no longer than this."""
+_SECONDS = 0.9
+"""For each part of an error; a part that takes longer is given up."""
 
 
 @dataclass(frozen=True)
 class RunError:
-    """Why a run failed, as `on_failed(error)` receives it and as it is stored."""
+    """An error as it is stored, and as `on_failed` gets it: every text masked, clean, bounded."""
 
     type: str
-    """The class, with its module unless it is built in."""
+    """The qualified name of the exception's class, "module.Class"; builtins without module."""
     message: str
     traceback: str
     attempt: int
     failure: str = ""
-    """A contract.states.Failure; empty while attempts are left."""
+    """A `Failure`, once it is known why the run failed."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -45,46 +54,38 @@ class RunError:
 def describe(
     exc: BaseException, *, attempt: int, redact: Callable[[str], str] | None = None
 ) -> RunError:
-    """The error of an exception. Never raises, and returns within a second or two."""
+    """What may be stored of `exc`. Takes well under a second and never raises, whatever it does.
+
+    The time limit needs the main thread; `guard` says what no limit can end. `redact` is the
+    consumer's hook, applied after the built-in masking.
+    """
+    scribe = Scribe(redact)
     return RunError(
-        type=type_name(exc),
-        message=_cut(_stored(safe_text(exc), redact), MESSAGE_LIMIT),
-        traceback=_cut_middle(_stored(raw_traceback(exc), redact), TRACEBACK_LIMIT),
+        type=_shielded(lambda: name_of(type(exc))),
+        message=_shielded(lambda: scribe.message(exc, MESSAGE_LIMIT)),
+        traceback=_shielded(lambda: render(exc, scribe)),
         attempt=attempt,
     )
 
 
-def _stored(text: str, redact: Callable[[str], str] | None) -> str:
-    left_out = len(text) - _PRE_CUT
-    kept = clean(redacted(text[:_PRE_CUT], redact))
-    return f"{kept}… [{left_out:,} more characters]" if left_out > 0 else kept
+def _shielded(part: Callable[[], str]) -> str:
+    return guarded(part, lambda error: f"<not stored: {name_of(type(error))}>", _SECONDS)
 
 
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    said = re.search(r"… \[([\d,]+) more characters\]$", text)
-    more = len(text) - limit + (int(said[1].replace(",", "")) if said else 0)
-    return f"{text[:limit]}… [{more:,} more characters]"
-
-
-def _cut_middle(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n… [{len(text) - limit:,} characters left out] …\n{text[-half:]}"
-
-
-_VARYING = re.compile(
-    r"0x[0-9a-f]+|\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b[0-9a-f]{12,}\b|'[^'\n]{0,500}'|\"[^\"\n]{0,500}\"|\d+",
-    re.IGNORECASE,
+_VARIABLE = (
+    (re.compile(r"""(?<!\w)(['"])[^'"\n]*\1(?!\w)"""), "'…'"),  # quoted texts
+    (re.compile(r"(?<![\w-])[\w-]*\d[\w.:+-]*|\b[0-9a-f]{8,}\b"), "#"),  # numbers, ids, times
+    (re.compile(r"#(?:[\s,;/|]+#)+"), "#"),  # lists of them
+    (re.compile(r"\s+"), " "),
 )
 
 
 def fingerprint(error: RunError) -> str:
-    """Twelve hex digits of the type and the message without what varies, for grouping."""
-    masked = _VARYING.sub("#", error.message[:1000])
-    return hashlib.sha256(f"{error.type}\n{masked}".encode()).hexdigest()[:12]
+    """12 hex digits, alike for errors of one class that differ in numbers, ids, times, quotes."""
+    message = error.message
+    for pattern, common in _VARIABLE:
+        message = pattern.sub(common, message)
+    return hashlib.sha256(f"{error.type}\n{message}".encode(errors="replace")).hexdigest()[:12]
 
 
 def as_json(
@@ -93,32 +94,52 @@ def as_json(
     previous: Mapping[str, Any] | None,
     steps: Sequence[Mapping[str, Any]] | None,
 ) -> dict[str, Any]:
-    """The `last_error` document. `previous`, the one before it, becomes part of its history."""
-    return {
-        "type": error.type,
-        "message": error.message,
-        "traceback": error.traceback,
+    """The document of `last_error`, which every JSON encoder and Postgres take.
+
+    `previous` is the document that this one replaces; it becomes the first entry of `history`.
+    SQL adds "at". Steps that did not fit are counted in "steps_cut".
+    """
+    kept, cut = guarded(lambda: _steps(steps or ()), lambda error: ([], 0), _SECONDS)
+    document = {
+        "type": _text(error.type, _NAME),
+        "message": _text(error.message, MESSAGE_LIMIT),
+        "traceback": both_ends(clean(error.traceback), TRACEBACK_LIMIT),
         "attempt": error.attempt,
-        "failure": error.failure,
-        "steps": list(steps or [])[:STEPS_LIMIT],
+        "failure": _text(error.failure, _NAME),
+        "steps": kept,
         "history": _history(previous),
     }
+    return document | {"steps_cut": cut} if cut else document
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[list[Any], int]:
+    kept = [plain(dict(step)) for step in steps[-STEPS:]]
+    while len(json.dumps(kept)) > _STEPS_LIMIT:
+        kept = kept[len(kept) // 2 + 1 :]
+    return kept, len(steps) - len(kept)
 
 
 def _history(previous: Any) -> list[dict[str, Any]]:
-    """Earlier attempts, the latest first; what is malformed is left out."""
-    if not isinstance(previous, Mapping) or not previous.get("type"):
+    if not isinstance(previous, Mapping):
         return []
-    older = previous.get("history")
-    older = [item for item in older if isinstance(item, Mapping)] if isinstance(older, list) else []
-    return [_brief(item) for item in [previous, *older][:HISTORY_LIMIT]]
+    earlier = previous.get("history")
+    entries = [previous, *(earlier if isinstance(earlier, list) else ())]
+    return [_entry(entry) for entry in entries if _is_error(entry)][:HISTORY]
 
 
-def _brief(item: Mapping[str, Any]) -> dict[str, Any]:
-    attempt = item.get("attempt")
+def _is_error(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and isinstance(entry.get("type"), str)
+
+
+def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    attempt = entry.get("attempt")
     return {
-        "type": clean(str(item.get("type", "")))[:200],
-        "message": clean(str(item.get("message", "")))[:HISTORY_MESSAGE_LIMIT],
-        "attempt": attempt if isinstance(attempt, int) else None,
-        "at": clean(str(item.get("at", "")))[:40],
+        "type": _text(entry["type"], _NAME),
+        "message": _text(entry.get("message"), _SHORT),
+        "attempt": attempt if type(attempt) is int else None,
+        "at": _text(entry.get("at"), _AT) or None,
     }
+
+
+def _text(value: Any, limit: int) -> str:
+    return beginning(clean(value), limit) if isinstance(value, str) else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 RUN_FIELDS = (
     "job_id",
     "lock_key",
@@ -24,4 +26,11 @@ RUN_FIELDS = (
     "released_at",
 )
 RETRY_FIELDS = ("attempts", "next_retry_at")
-CONTRACT_FIELDS = frozenset(RUN_FIELDS + RETRY_FIELDS)
+
+
+def contract_fields(names: Collection[str]) -> frozenset[str]:
+    """Those of a model's fields that belong to the contract; a plain run may have its own
+    `attempts`.
+    """
+    counts = set(RETRY_FIELDS) <= set(names)
+    return frozenset(RUN_FIELDS + RETRY_FIELDS if counts else RUN_FIELDS)

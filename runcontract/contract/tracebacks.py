@@ -1,150 +1,110 @@
-"""The words of an exception, taken from it with tongs: it may raise, sleep or never end."""
+"""Bounded tracebacks: like Python's own, without local variables.
+
+Kept are the first and the last frames, the nearest causes and the root, a few notes and a few
+members of a group; where something was left out, a line says how much.
+"""
 
 from __future__ import annotations
 
-import linecache
-import signal
-import threading
-import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
-from types import FrameType, TracebackType
+from textwrap import indent
+from types import TracebackType
 
-NAME_LIMIT = 200
-WORDS_IN_TIME = 1.0
-"""Seconds that an exception's own `__str__` may take, where an alarm can be set."""
-CAUSES = 5
-MEMBERS = 5
-FIRST_FRAMES = 15
-LAST_FRAMES = 40
-NOTES = 5
-LINE_LIMIT = 300
+from .scribe import Scribe, base_value, name_of
+from .texts import both_ends
 
+LIMIT = 24 * 1024
+"""Bytes of a whole traceback; those of its parts follow."""
+_FRAMES_LIMIT, _MESSAGE_LIMIT, _NOTE_LIMIT = 12 * 1024, 1024, 512
+_LINE, _NAME = 1000, 300
+"""Characters of a source line, and of a file's or a function's name."""
+_CHAIN = 10_000
+"""Causes that are looked at; of those the nearest few and the last are kept."""
+_CAUSES, _NOTES = 4, 5
+_MEMBERS = (5, 2)
+"""Members kept of a group, and of a group in a group."""
+_OWN_FRAMES, _MEMBER_FRAMES = (5, 20), (0, 3)
+"""How many of the first and of the last frames are kept."""
 
-class _TooSlow(BaseException):
-    """The alarm rang."""
-
-
-def type_name(exc: BaseException) -> str:
-    """The class of an exception with its module, cut at 200 characters."""
-    cls = type(exc)
-    name = str(cls.__qualname__)
-    module = cls.__module__
-    full = name if module in ("builtins", "__main__") else f"{module}.{name}"
-    return full if len(full) <= NAME_LIMIT else f"{full[:NAME_LIMIT]}…"
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
 
 
-def safe_text(exc: BaseException) -> str:
-    """`str(exc)`, or a sentence that says what happened when it was asked for."""
-    try:
-        with _alarm(WORDS_IN_TIME):
-            return str(str(exc))
-    except _TooSlow:
-        return f"<its text did not come within {WORDS_IN_TIME:.0f} s>"
-    except BaseException as problem:  # noqa: BLE001 - an exception may do anything here
-        return f"<its text could not be had: {type(problem).__name__}>"
+def render(exc: BaseException, scribe: Scribe) -> str:
+    """The traceback of `exc` with its causes, the root first, storable and bounded."""
+    chain = [(exc, ""), *islice(_causes(exc), _CHAIN)]
+    gone = len(chain) - _CAUSES - 1
+    kept = [*chain[:_CAUSES], *chain[_CAUSES:][-1:]]
+    parts = []
+    for cause, sentence in reversed(kept):
+        parts += [_block(cause, scribe, _OWN_FRAMES, _MEMBERS), sentence]
+    if gone > 0:
+        parts.insert(2, f"[… {gone:,} causes not stored …]")
+    return both_ends("\n\n".join(filter(None, parts)), LIMIT)
 
 
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _TooSlow after a while; in the main thread only, for only there signals are taken.
-
-    A timer that a job has left running is restored with what was left of it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(signum: int, frame: FrameType | None) -> None:
-        raise _TooSlow
-
-    handler = signal.signal(signal.SIGALRM, ring)
-    begun = time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
-        if left:
-            spent = time.monotonic() - begun
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - spent), interval)
+def _causes(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """What led to `exc`, the nearest first, each with the sentence that says how."""
+    seen = {id(exc)}
+    while True:
+        cause, sentence = base_value(BaseException, "__cause__", exc), _CAUSED
+        if cause is None and not base_value(BaseException, "__suppress_context__", exc):
+            cause, sentence = base_value(BaseException, "__context__", exc), _DURING
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        exc = cause
+        yield exc, sentence
 
 
-def raw_traceback(exc: BaseException) -> str:
-    """Frames and causes, the latest cause last, each bounded; local variables never."""
-    try:
-        return "\n".join(_chain(exc))
-    except BaseException as problem:  # noqa: BLE001 - e.g. no memory left
-        return f"<the traceback could not be had: {type(problem).__name__}>"
+def _block(
+    exc: BaseException, scribe: Scribe, ends: tuple[int, int], members: tuple[int, ...]
+) -> str:
+    """One exception: its frames, its class and message, its notes, its members."""
+    frames = _frames(base_value(BaseException, "__traceback__", exc), scribe, ends)
+    parts = []
+    if frames:
+        text = "\n".join(["Traceback (most recent call last):", *frames])
+        parts.append(both_ends(scribe.safe(text), _FRAMES_LIMIT))
+    message = scribe.message(exc, _MESSAGE_LIMIT)
+    parts.append(f"{name_of(type(exc))}: {message}" if message else name_of(type(exc)))
+    notes = scribe.notes(exc)
+    parts += [scribe.stored(note, _NOTE_LIMIT) for note in notes[:_NOTES]]
+    parts += _omitted(len(notes) - _NOTES, "notes")
+    return "\n".join([*parts, *_members(exc, scribe, members)])
 
 
-def _chain(exc: BaseException) -> Iterator[str]:
-    blocks: list[str] = []
-    seen: set[int] = set()
-    current: BaseException | None = exc
-    link = ""
-    while current is not None and id(current) not in seen and len(blocks) < CAUSES:
-        seen.add(id(current))
-        blocks.append("\n".join(_one(current)) + link)
-        current, link = _before(current)
-    if current is not None:
-        yield "… [earlier causes left out] …"
-    yield from reversed(blocks)
+def _members(exc: BaseException, scribe: Scribe, kept: tuple[int, ...]) -> list[str]:
+    if not kept or not issubclass(type(exc), BaseExceptionGroup):
+        return []
+    inner = base_value(BaseExceptionGroup, "exceptions", exc)
+    blocks = [_block(one, scribe, _MEMBER_FRAMES, kept[1:]) for one in inner[: kept[0]]]
+    return [*(indent(text, "  | ") for text in blocks), *_omitted(len(inner) - kept[0], "members")]
 
 
-def _before(exc: BaseException) -> tuple[BaseException | None, str]:
-    """The exception before this one, and the words that join them."""
-    if exc.__cause__ is not None:
-        return exc.__cause__, "\n\nThis was the cause of:\n"
-    if exc.__context__ is not None and not exc.__suppress_context__:
-        return exc.__context__, "\n\nWhile this was handled, there came:\n"
-    return None, ""
-
-
-def _one(exc: BaseException) -> Iterator[str]:
-    yield "Traceback (most recent call last):"
-    yield from _frames(exc.__traceback__)
-    words = safe_text(exc)[:4000]
-    yield f"{type_name(exc)}: {words}" if words else type_name(exc)
-    notes = getattr(exc, "__notes__", None)
-    for note in islice(notes, NOTES) if isinstance(notes, list) else ():
-        yield str(note)[:LINE_LIMIT] if isinstance(note, str) else "<a note that is no text>"
-    if isinstance(exc, BaseExceptionGroup):
-        yield from _members(exc)
-
-
-def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[str]:
-    for member in group.exceptions[:MEMBERS]:
-        yield f"  | {type_name(member)}: {safe_text(member)[:LINE_LIMIT]}"
-    more = len(group.exceptions) - MEMBERS
-    if more > 0:
-        yield f"  | … and {more:,} more"
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[str]:
-    first: list[str] = []
-    last: deque[str] = deque(maxlen=LAST_FRAMES)
-    count = 0
-    while traceback is not None:
-        count += 1
-        if len(first) < FIRST_FRAMES:
-            first.append(_frame(traceback))
-        else:
-            last.append(_frame(traceback))
+def _frames(traceback: TracebackType | None, scribe: Scribe, ends: tuple[int, int]) -> list[str]:
+    first, last = ends
+    steps = []
+    while traceback:
+        steps.append(traceback)
         traceback = traceback.tb_next
-    yield from first
-    if count > len(first) + len(last):
-        yield f"  … [{count - len(first) - len(last):,} frames left out] …"
-    yield from last
+    gone = len(steps) - first - last
+    if gone <= 0:
+        return [_frame(step, scribe) for step in steps]
+    return [
+        *(_frame(step, scribe) for step in steps[:first]),
+        *(f"  {line}" for line in _omitted(gone, "frames")),
+        *(_frame(step, scribe) for step in steps[-last:]),
+    ]
 
 
-def _frame(traceback: TracebackType) -> str:
-    code = traceback.tb_frame.f_code
-    where = f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_name}'
-    source = linecache.getline(
-        code.co_filename, traceback.tb_lineno, traceback.tb_frame.f_globals
-    ).strip()
-    return f"{where}\n    {source[:LINE_LIMIT]}" if source else where
+def _frame(step: TracebackType, scribe: Scribe) -> str:
+    code = step.tb_frame.f_code
+    where = f'  File "{code.co_filename[-_NAME:]}", line {step.tb_lineno}'
+    line = scribe.source(code.co_filename, step.tb_lineno, _LINE)
+    return f"{where}, in {code.co_name[:_NAME]}" + (f"\n    {line}" if line else "")
+
+
+def _omitted(count: int, what: str) -> list[str]:
+    return [f"[… {count:,} {what} not stored …]"] if count > 0 else []

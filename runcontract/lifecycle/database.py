@@ -7,8 +7,8 @@ DISABLE_SERVER_SIDE_CURSORS says that a pooler stands between, nothing is prepar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,15 +33,27 @@ def execute(alias: str, statement: str, params: Sequence[Any] = ()) -> list[tupl
     connection = connections[alias]
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
+    raw = connection.connection
     prepare = not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS", False)
     try:
-        with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        with connection.wrap_database_errors, _preparing(raw), psycopg.Cursor(raw) as cursor:
             cursor.execute(statement, params, prepare=prepare)
             return cursor.fetchall() if cursor.description else []
     except Error:
         if connection.in_atomic_block:
             connection.needs_rollback = True
         raise
+
+
+@contextmanager
+def _preparing(raw: psycopg.Connection[Any]) -> Iterator[None]:
+    """Let statements that ask for it be prepared, which Django forbids a connection by default."""
+    before = raw.prepare_threshold
+    raw.prepare_threshold = before or 1
+    try:
+        yield
+    finally:
+        raw.prepare_threshold = before
 
 
 def as_utc(value: datetime) -> datetime:

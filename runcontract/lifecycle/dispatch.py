@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import settings
 from ..exceptions import TransportUnavailable
-from ..transport import Parcel, send
+from ..transport import Parcel, lanes, send
 from ..transport.connection import QUICK
 from ..transport.messages import hint_key
 from .table import Table
@@ -31,9 +32,13 @@ def parcel(table: Table, pk: Any, lease: int, lane: str, job_id: str) -> Parcel:
 
 
 def dispatch(parcels: Iterable[Parcel], *, patience: float = QUICK) -> bool:
-    """Send now; False if Redis did not take them all, which loses nothing."""
+    """Send now; False if Redis did not take them all, which loses nothing.
+
+    A run whose lane RQ_QUEUES names no more stays in the journal.
+    """
+    known = set(lanes())
     try:
-        send(parcels, patience=patience)
+        send([parcel for parcel in parcels if parcel.lane in known], patience=patience)
     except TransportUnavailable:
         return False
     except Exception:
@@ -62,15 +67,22 @@ def dispatch_on_commit(alias: str, parcels: Iterable[Parcel]) -> None:
     connection = connections[alias]
     if not can_dispatch_on_commit(alias):
         return
-    waiting = connection.run_on_commit
-    if waiting and connection.in_atomic_block:
-        sids, callback = waiting[-1][:2]
-        if isinstance(callback, _Batch) and sids == set(connection.savepoint_ids):
-            callback.parcels.extend(parcels)
-            return
+    batch = _waiting_batch(connection)
+    if batch is not None:
+        batch.parcels.extend(parcels)
+        return
     batch = _Batch()
     batch.parcels.extend(parcels)
     transaction.on_commit(batch, using=alias, robust=True)
+
+
+def _waiting_batch(connection: BaseDatabaseWrapper) -> _Batch | None:
+    """What the innermost savepoint, or the transaction, is to dispatch already."""
+    inside = set(connection.savepoint_ids)
+    for sids, callback, *_ in reversed(connection.run_on_commit):
+        if isinstance(callback, _Batch) and sids == inside:
+            return callback
+    return None
 
 
 def can_dispatch_on_commit(alias: str) -> bool:

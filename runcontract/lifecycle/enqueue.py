@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Model
 
 from .. import signals
 from ..conf import settings
+from ..contract.constraints import expected_names
 from ..exceptions import InvalidRun, TransportUnavailable
 from ..transport import breaker_of, hint
 from ..transport.messages import hint_key
 from . import statements
 from .database import execute
+from .dispatch import can_dispatch_on_commit
 from .insert import insert
 from .table import Table, table_of
-from .validate import check_key, check_lane, check_own
+from .validate import check_key, check_lane, check_own, check_storable, differing
 
 ROUNDS = 5
 """Rounds of insert and look-up that may come back empty under concurrency."""
-CHUNK = 500
-"""Rows of one INSERT of bulk_enqueue."""
 SKIP, RERUN = "skip", "rerun"
 
 
@@ -49,7 +49,7 @@ class Enqueued:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class Wish:
     """One run that somebody wants, checked."""
 
     table: Table
@@ -57,9 +57,14 @@ class _Wish:
     given: tuple[str, ...]
     if_locked: str
 
+    def refused(self, run: Any, reason: str, *, rerun: bool = False) -> Enqueued:
+        """The answer where `run` stands in the way."""
+        return Enqueued(run, False, reason, rerun, differing(self.table, self.given, self.run, run))
+
 
 def enqueue(
     model: type[Model],
+    /,
     *,
     job_id: str | None = None,
     lock_key: str | None = None,
@@ -73,54 +78,22 @@ def enqueue(
     contract constraints ever reaches the caller.
     """
     table = table_of(model)
-    wish = _wish(table, job_id=job_id, lock_key=lock_key, lane=lane, if_locked=if_locked, **own)
-    known = _known_by_hint(wish)
-    return _enqueue(wish) if known is None else known
+    wanted = wish(table, job_id=job_id, lock_key=lock_key, lane=lane, if_locked=if_locked, **own)
+    known = None if job_id is None else _known_by_hint(wanted)  # nobody holds a fresh one
+    return enqueue_one(wanted) if known is None else known
 
 
-def bulk_enqueue(
-    model: type[Model], rows: Iterable[Mapping[str, Any]], *, if_locked: str = SKIP
-) -> list[Enqueued]:
-    """Enqueue any number of runs, each a mapping of enqueue's arguments; answers in their order.
-
-    Every row is checked before the first is written. Rows are inserted sorted, so that two bulk
-    calls cannot deadlock.
-    """
-    table = table_of(model)
-    wishes = [_wish(table, **{"if_locked": if_locked, **row}) for row in rows]
-    order = sorted(range(len(wishes)), key=lambda position: _sort_key(wishes[position].run))
-    answers: dict[int, Enqueued] = {}
-    for start in range(0, len(order), CHUNK):
-        _enqueue_chunk(table, wishes, order[start : start + CHUNK], answers)
-    for position in order:
-        if position not in answers:
-            answers[position] = _enqueue(wishes[position])
-    return [answers[position] for position in range(len(wishes))]
-
-
-def _sort_key(run: Any) -> tuple[str, str]:
-    return run.job_id, run.lock_key or ""
-
-
-def _enqueue_chunk(
-    table: Table, wishes: Sequence[_Wish], positions: Sequence[int], answers: dict[int, Enqueued]
-) -> None:
-    created = {run.job_id: run for run in insert(table, [wishes[at].run for at in positions])}
-    for position in positions:
-        run = created.pop(wishes[position].run.job_id, None)
-        if run is not None:
-            answers[position] = _created(table, run)
-
-
-def _wish(
+def wish(
     table: Table,
+    /,
     *,
     job_id: str | None = None,
     lock_key: str | None = None,
     lane: str | None = None,
     if_locked: str = SKIP,
     **own: Any,
-) -> _Wish:
+) -> Wish:
+    """Check what is wanted. Raises InvalidRun."""
     if if_locked not in (SKIP, RERUN):
         raise InvalidRun(f'if_locked must be "skip" or "rerun", not {if_locked!r}.')
     contract = {
@@ -133,88 +106,87 @@ def _wish(
         run = table.model(**contract, **own)
     except (TypeError, ValueError) as error:
         raise InvalidRun(f"{table.label} cannot be made from these fields: {error}") from error
+    check_storable(table, run)
     given = (*own, *(["lock_key"] if lock_key is not None else []))
-    return _Wish(table, run, given, if_locked)
+    return Wish(table, run, given, if_locked)
 
 
-def _known_by_hint(wish: _Wish) -> Enqueued | None:
+def _known_by_hint(wanted: Wish) -> Enqueued | None:
     """The journal's answer where Redis hints at a held job_id; None without a confirmed hint."""
-    run = wish.run
+    run = wanted.run
     if not settings().FAST_PATH or breaker_of(run.lane).open:
         return None
     try:
-        if not hint(run.lane, hint_key(wish.table.label, run.job_id)):
+        if not hint(run.lane, hint_key(wanted.table.label, run.job_id)):
             return None
     except TransportUnavailable:
         return None
-    held = execute(wish.table.alias, statements.holder_of_job_id(wish.table), [run.job_id])
-    return _duplicate(wish, held[0]) if held and not held[0][0] else None
+    return next((answer for expired, answer in _holder_of_job_id(wanted) if not expired), None)
 
 
-def _enqueue(wish: _Wish) -> Enqueued:
+def enqueue_one(wanted: Wish) -> Enqueued:
     """DO NOTHING followed by a read can come back empty under concurrency, so it goes round."""
-    for _ in range(ROUNDS):
-        created = insert(wish.table, [wish.run])
-        if created:
-            return _created(wish.table, created[0])
-        answer = _holder_of_job_id(wish)
-        if answer is None:
-            answer = _holder_of_lock(wish)
-        if answer is not None:
-            return answer
-    return _insert_plainly(wish)
+    while True:
+        for _ in range(ROUNDS):
+            for run in insert(wanted.table, [wanted.run]):
+                return created(wanted.table, run)
+            answer = _who_stands_in_the_way(wanted)
+            if answer is not None:
+                return answer
+        for run in _insert_plainly(wanted):
+            return created(wanted.table, run)
 
 
-def _created(table: Table, run: Any) -> Enqueued:
-    if signals.run_enqueued.has_listeners(table.model):
+def created(table: Table, run: Any) -> Enqueued:
+    """The answer where `run` was inserted; says so to the signal's receivers on commit."""
+    if signals.run_enqueued.has_listeners(table.model) and can_dispatch_on_commit(table.alias):
         tell = partial(signals.run_enqueued.send_robust, table.model, run=run)
         transaction.on_commit(tell, using=table.alias, robust=True)
     return Enqueued(run, True)
 
 
-def _holder_of_job_id(wish: _Wish) -> Enqueued | None:
-    """Who holds the job_id; an expired holder is released here, and the insert goes round."""
-    table, alias = wish.table, wish.table.alias
-    for held in execute(alias, statements.holder_of_job_id(table), [wish.run.job_id]):
-        if not held[0]:
-            return _duplicate(wish, held)
-        run = table.build(alias, held[1:])
-        execute(alias, statements.release_expired(table), [run.pk])
+def _who_stands_in_the_way(wanted: Wish) -> Enqueued | None:
+    """The holder of the job_id or of the lock; one that is expired is released here."""
+    table = wanted.table
+    for expired, answer in _holder_of_job_id(wanted):
+        if not expired:
+            return answer
+        execute(table.alias, statements.release_expired(table), [[answer.run.pk]])
+    for row in execute(table.alias, statements.holder_of_lock(table), [wanted.run.lock_key]):
+        run = table.build(table.alias, row)
+        if wanted.if_locked == SKIP:
+            return wanted.refused(run, "locked")
+        for asked in execute(table.alias, statements.ask_rerun(table), [run.pk]):
+            return wanted.refused(table.build(table.alias, asked), "locked", rerun=True)
     return None
 
 
-def _duplicate(wish: _Wish, held: Sequence[Any]) -> Enqueued:
-    run = wish.table.build(wish.table.alias, held[1:])
-    return Enqueued(run, False, "duplicate", differing=_differing(wish, run))
+def _holder_of_job_id(wanted: Wish) -> list[tuple[bool, Enqueued]]:
+    """Whether the holder's window is over, and the answer if not."""
+    table = wanted.table
+    rows = execute(table.alias, statements.holder_of_job_id(table), [wanted.run.job_id])
+    return [
+        (expired, wanted.refused(table.build(table.alias, row), "duplicate"))
+        for expired, *row in rows
+    ]
 
 
-def _holder_of_lock(wish: _Wish) -> Enqueued | None:
-    table, alias = wish.table, wish.table.alias
-    if wish.run.lock_key is None:
-        return None
-    for row in execute(alias, statements.holder_of_lock(table), [wish.run.lock_key]):
-        run, rerun = table.build(alias, row), False
-        if wish.if_locked == RERUN:
-            asked = execute(alias, statements.ask_rerun(table), [run.pk])
-            if not asked:
-                return None
-            run, rerun = table.build(alias, asked[0]), True
-        return Enqueued(run, False, "locked", rerun, _differing(wish, run))
-    return None
+def _insert_plainly(wanted: Wish) -> Sequence[Any]:
+    """The conflict is with a unique constraint of the consumer's own: let its error surface.
+
+    Nothing is returned if it was one of the contract's after all, whose holder came and went.
+    """
+    table = wanted.table
+    try:
+        with transaction.atomic(using=table.alias):
+            return insert(table, [wanted.run], on_conflict=None)
+    except IntegrityError as error:
+        if _constraint_of(error) not in expected_names(table.model._meta.concrete_model):
+            raise
+    return ()
 
 
-def _differing(wish: _Wish, run: Any) -> tuple[str, ...]:
-    names = []
-    for name in wish.given:
-        meta: Any = wish.table.model._meta.get_field(name)
-        wanted, has = getattr(wish.run, meta.attname), getattr(run, meta.attname)
-        if not hasattr(wanted, "resolve_expression") and meta.to_python(wanted) != has:
-            names.append(name)
-    return tuple(names)
-
-
-def _insert_plainly(wish: _Wish) -> Enqueued:
-    """The conflict is with a unique constraint of the consumer's own: let its error surface."""
-    with transaction.atomic(using=wish.table.alias):
-        wish.run.save(using=wish.table.alias, force_insert=True)
-    return _created(wish.table, wish.run)
+def _constraint_of(error: IntegrityError) -> str | None:
+    """The name of the constraint that refused."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "constraint_name", None)

@@ -8,11 +8,11 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from ..contract.errors import RunError, as_json, fingerprint
-from ..contract.states import Failure
+from ..contract.states import TERMINAL, Failure, State
 from . import statements
 from .database import execute
 from .dispatch import dispatch_on_commit, parcel
-from .enqueue import Enqueued
+from .enqueue import ROUNDS, Enqueued
 from .insert import copy_of, insert
 from .table import Table, table_of
 from .transitions import after_failure, read
@@ -29,27 +29,23 @@ def cancel(run: Any) -> str:
     `ended` says that it was terminal already and is left alone, `gone` that there is no such row.
     """
     table = table_of(type(run))
-    for _ in range(3):
-        if _cancel_queued(table, run.pk):
-            return CANCELLED
-        if execute(table.alias, statements.ask_cancel(table), [run.pk]):
-            return ASKED
+    while True:
         row = read(table, run.pk)
         if row is None:
             return GONE
-        if row.finished_at is not None:
+        if row.state == State.QUEUED and _cancel_queued(table, row):
+            return CANCELLED
+        if execute(table.alias, statements.ask_cancel(table), [run.pk]):
+            return ASKED
+        if row.state in TERMINAL:
             return ENDED
-    return ASKED
 
 
-def _cancel_queued(table: Table, pk: Any) -> bool:
-    row = read(table, pk)
-    if row is None:
-        return False
+def _cancel_queued(table: Table, row: Any) -> bool:
     attempt = row.attempts if table.counts else 1
     error = RunError("Cancelled", "Cancelled before it ran.", "", attempt, str(Failure.CANCELLED))
     document = json.dumps(as_json(error, previous=row.last_error, steps=None))
-    params = [document, fingerprint(error), table.policy.hold_failed, pk]
+    params = [document, fingerprint(error), table.policy.hold_failed, row.pk, row.lease]
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, statements.cancel_queued(table), params)
         if not rows:
@@ -64,11 +60,16 @@ def redo(run: Any) -> Enqueued:
 
     A model with an attempt counter: the same row, queued again with a fresh allowance. A plain
     one: a new run with the same job_id and own fields. `reason` says what it met: `duplicate`,
-    `locked`, `not failed` or `gone`.
+    `locked`, `not failed` or `gone`. A holder whose window is over is released by the redo that
+    meets it.
     """
     table = table_of(type(run))
-    answer = _redo_row(table, run) if table.counts else _redo_anew(table, run)
-    return _why_not(table, run) if answer is None else answer
+    for _ in range(ROUNDS):
+        answer = _redo_row(table, run) if table.counts else _redo_anew(table, run)
+        answer = answer or _why_not(table, run)
+        if answer is not None:
+            return answer
+    return Enqueued(run, False, "refused by a constraint of the model's own")
 
 
 def _redo_row(table: Table, run: Any) -> Enqueued | None:
@@ -87,29 +88,32 @@ def _redo_row(table: Table, run: Any) -> Enqueued | None:
 
 def _redo_anew(table: Table, run: Any) -> Enqueued | None:
     alias = table.alias
-    with transaction.atomic(using=alias):
-        rows = execute(alias, statements.release_failed(table), [run.pk])
-        if rows:
-            failed = table.build(alias, rows[0])
-            created = insert(table, [copy_of(table, failed, failed.job_id)], alias=alias)
-            if created:
-                return Enqueued(created[0], True)
+    try:
+        with transaction.atomic(using=alias):
+            for row in execute(alias, statements.release_failed(table), [run.pk]):
+                failed = table.build(alias, row)
+                new = copy_of(table, failed, failed.job_id)
+                for created in insert(table, [new], alias=alias):
+                    return Enqueued(created, True)
             transaction.set_rollback(True, using=alias)
+    except IntegrityError:
+        return None
     return None
 
 
-def _why_not(table: Table, run: Any) -> Enqueued:
+def _why_not(table: Table, run: Any) -> Enqueued | None:
+    """What stands in the way; None where nothing does any more."""
     row, alias = read(table, run.pk), table.alias
     if row is None:
         return Enqueued(run, False, "gone")
-    if row.state != "failed":
+    if row.state != State.FAILED:
         return Enqueued(row, False, "not failed")
-    for reason, statement, value in (
-        ("locked", statements.holder_of_lock(table), row.lock_key),
-        ("duplicate", statements.holder_of_job_id(table), row.job_id),
-    ):
-        for found in execute(alias, statement, [value]) if value is not None else []:
-            holder = table.build(alias, found[-len(table.fields) :])
-            if holder.pk != row.pk:
-                return Enqueued(holder, False, reason)
-    return Enqueued(row, False, "refused by a constraint of the model's own")
+    for held in execute(alias, statements.holder_of_lock(table), [row.lock_key]):
+        return Enqueued(table.build(alias, held), False, "locked")
+    for expired, *found in execute(alias, statements.holder_of_job_id(table), [row.job_id]):
+        holder = table.build(alias, found)
+        if expired:
+            execute(alias, statements.release_expired(table), [[holder.pk]])
+        elif holder.pk != row.pk:
+            return Enqueued(holder, False, "duplicate")
+    return None

@@ -17,6 +17,10 @@ DUE = "(next_retry_at IS NULL OR next_retry_at <= statement_timestamp())"
 HELD = "state = 'running' AND lease = %s"
 ERROR = f"last_error = %s::jsonb || jsonb_build_object('at', {NOW}), fingerprint = %s"
 ENDED = f"finished_at = {NOW}, held_until = {NOW} + %s::interval, dispatched_at = NULL"
+OVER = (
+    "state IN ('succeeded', 'failed') AND released_at IS NULL "
+    "AND held_until <= statement_timestamp()"
+)
 RELEASED = "worker = '', heartbeat_at = NULL"
 
 
@@ -48,12 +52,15 @@ def claim(table: Table) -> str:
 
 @cache
 def claim_waiting(table: Table) -> str:
-    """lanes, lanes, worker -> the row that has waited longest in the first lane that has one."""
+    """lanes, worker -> the row that has waited longest in the first lane that has one.
+
+    A look at the index for each lane in turn, until one has a row: a backlog is never sorted.
+    """
     return (
-        f"WITH pick AS MATERIALIZED (SELECT {table.pk} AS pk FROM {table.name} "
-        f"WHERE state = 'queued' AND lane = ANY(%s) AND {_due(table)} "
-        f"ORDER BY array_position(%s::text[], lane::text), dispatched_at NULLS LAST, {table.pk} "
-        f"LIMIT 1 FOR UPDATE SKIP LOCKED) "
+        f"WITH pick AS MATERIALIZED (SELECT first.pk FROM unnest(%s::text[]) AS wanted(lane), "
+        f"LATERAL (SELECT {table.pk} AS pk FROM {table.name} "
+        f"WHERE state = 'queued' AND lane = wanted.lane AND {_due(table)} "
+        f"ORDER BY dispatched_at, {table.pk} LIMIT 1 FOR UPDATE SKIP LOCKED) AS first LIMIT 1) "
         f"UPDATE {table.name} SET {_started(table)} FROM pick "
         f"WHERE {table.name}.{table.pk} = pick.pk RETURNING {table.columns}"
     )
@@ -256,10 +263,10 @@ def add_to_error(table: Table) -> str:
 
 @cache
 def cancel_queued(table: Table) -> str:
-    """error, fingerprint, hold, pk -> the row."""
+    """error, fingerprint, hold, pk, lease -> the row."""
     return (
         f"UPDATE {table.name} SET state = 'failed', failure = 'cancelled', {ERROR}, {ENDED} "
-        f"WHERE {table.pk} = %s AND state = 'queued' RETURNING {table.columns}"
+        f"WHERE {table.pk} = %s AND state = 'queued' AND lease = %s RETURNING {table.columns}"
     )
 
 
@@ -283,11 +290,14 @@ def ask_rerun(table: Table) -> str:
 
 @cache
 def redo(table: Table) -> str:
-    """pk -> the row. It meets the two unique constraints like an enqueue."""
+    """pk -> the row. It meets the two unique constraints like an enqueue.
+
+    The lease grows, for the message of a run that was cancelled in its lane may still be there.
+    """
     counter = "attempts = 0, next_retry_at = NULL, " if table.counts else ""
     counters = "'{lost,timeouts,given_back,deferred,repeats,steps,progress}'::text[]"
     return (
-        f"UPDATE {table.name} SET state = 'queued', failure = '', {counter}"
+        f"UPDATE {table.name} SET state = 'queued', failure = '', lease = lease + 1, {counter}"
         f"cancel_requested = false, rerun_requested = false, queued_at = {NOW}, "
         f"dispatched_at = {NOW}, started_at = NULL, finished_at = NULL, held_until = NULL, "
         f"released_at = NULL, {RELEASED}, stats = stats - {counters} "
@@ -306,11 +316,12 @@ def release_failed(table: Table) -> str:
 
 @cache
 def release_expired(table: Table) -> str:
-    """pk: frees the job_id of one terminal run whose window is over."""
+    """pks: frees the job_ids of terminal runs whose window is over, waiting for those in use."""
     return (
-        f"UPDATE {table.name} SET released_at = {NOW} WHERE {table.pk} = %s "
-        f"AND released_at IS NULL AND held_until <= statement_timestamp() "
-        f"AND state IN ('succeeded', 'failed')"
+        f"WITH pick AS MATERIALIZED (SELECT {table.pk} AS pk FROM {table.name} "
+        f"WHERE {table.pk} = ANY(%s) AND {OVER} ORDER BY {table.pk} FOR NO KEY UPDATE) "
+        f"UPDATE {table.name} SET released_at = {NOW} FROM pick "
+        f"WHERE {table.name}.{table.pk} = pick.pk"
     )
 
 
@@ -319,8 +330,7 @@ def release_windows(table: Table) -> str:
     """limit -> pk of each terminal run whose window was over."""
     return _batch(
         table,
-        "state IN ('succeeded', 'failed') AND released_at IS NULL "
-        "AND held_until <= statement_timestamp()",
+        OVER,
         "held_until",
         f"released_at = {NOW}",
         table.pk,
@@ -376,9 +386,19 @@ def sent_at(table: Table) -> str:
 @cache
 def holder_of_job_id(table: Table) -> str:
     """job_id -> whether its window is over, then the row."""
+    return f"{_holders_of_job_ids(table)} job_id = %s AND released_at IS NULL"
+
+
+@cache
+def holders_of_job_ids(table: Table) -> str:
+    """job_ids -> the same of each that is held."""
+    return f"{_holders_of_job_ids(table)} job_id = ANY(%s) AND released_at IS NULL"
+
+
+def _holders_of_job_ids(table: Table) -> str:
     return (
         f"SELECT COALESCE(held_until <= statement_timestamp(), false), {table.columns} "
-        f"FROM {table.name} WHERE job_id = %s AND released_at IS NULL"
+        f"FROM {table.name} WHERE"
     )
 
 
@@ -388,4 +408,13 @@ def holder_of_lock(table: Table) -> str:
     return (
         f"SELECT {table.columns} FROM {table.name} "
         f"WHERE lock_key = %s AND state IN ('queued', 'running')"
+    )
+
+
+@cache
+def holders_of_locks(table: Table) -> str:
+    """lock_keys -> the row of each that is held."""
+    return (
+        f"SELECT {table.columns} FROM {table.name} "
+        f"WHERE lock_key = ANY(%s) AND state IN ('queued', 'running')"
     )

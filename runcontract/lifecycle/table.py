@@ -11,6 +11,7 @@ from django.db import connections
 from django.db.models import Model, UUIDField
 
 from ..contract.address import Address
+from ..contract.fields import RETRY_FIELDS, contract_fields
 from ..contract.policy import EffectivePolicy
 from .database import write_alias
 
@@ -24,9 +25,14 @@ class Table:
         self.label = meta.label_lower
         self.name = quote(meta.db_table)
         self.pk = quote(meta.pk.column)
-        self.counts = any(field.attname == "attempts" for field in meta.concrete_fields)
-        """Whether the model has the attempt counter and the deferred start of RetryContract."""
         self.fields = list(meta.concrete_fields)
+        contract = contract_fields([field.name for field in self.fields])
+        self.counts = contract.issuperset(RETRY_FIELDS)
+        """Whether the model has the attempt counter and the deferred start of RetryContract."""
+        self.own_fields = [
+            field for field in self.fields if field.name not in contract and not field.generated
+        ]
+        """The consumer's own columns, the primary key among them."""
         self.columns = ", ".join(f"{self.name}.{quote(field.column)}" for field in self.fields)
         self._attnames = [field.attname for field in self.fields]
         self._converters: dict[str, list[tuple[int, Any, Any]]] = {}
@@ -71,8 +77,10 @@ class Table:
 
 
 def quote(name: str | None) -> str:
-    """A Postgres identifier, safe in a text that also carries %s placeholders."""
-    return '"' + (name or "").replace('"', '""').replace("%", "%%") + '"'
+    """An identifier as Django quotes it, safe in a text that also carries %s placeholders."""
+    plain = name or ""
+    quoted = plain.startswith('"') and plain.endswith('"')
+    return (plain if quoted else f'"{plain}"').replace("%", "%%")
 
 
 _tables: dict[type[Model], Table] = {}

@@ -23,7 +23,7 @@ from ..contract.retry import backoff
 from ..contract.states import Failure, OnLost, State
 from ..exceptions import LeaseLost
 from . import statements
-from .database import execute
+from .database import DatabaseFailure, execute
 from .dispatch import dispatch_on_commit, parcel
 from .hooks import HOOK_LEFT_OUT, call_on_failed
 from .insert import copy_of, insert
@@ -41,8 +41,8 @@ def claim(table: Table, pk: Any, lease: int, worker: str) -> Any | None:
 
 def claim_waiting(table: Table, lanes: Sequence[str], worker: str) -> Any | None:
     """Take the run that has waited longest in the first of these lanes, without a message."""
-    alias, names = table.alias, list(lanes)
-    rows = execute(alias, statements.claim_waiting(table), [names, names, worker])
+    alias = table.alias
+    rows = execute(alias, statements.claim_waiting(table), [list(lanes), worker])
     return table.build(alias, rows[0]) if rows else None
 
 
@@ -58,6 +58,11 @@ def read(table: Table, pk: Any) -> Any | None:
     alias = table.alias
     rows = execute(alias, statements.read(table), [pk])
     return table.build(alias, rows[0]) if rows else None
+
+
+def attempts_of(table: Table, row: Any) -> int:
+    """The number of the attempt that this row is at; a plain run counts its repeats."""
+    return int(row.attempts if table.counts else row.stats.get("repeats", 0) + 1)
 
 
 def note(run: Any, stats: Stats) -> bool:
@@ -77,33 +82,26 @@ def next_attempt(run: Any, ended: int, error: RunError, stats: Stats) -> bool:
     table = table_of(type(run))
     document = as_json(error, previous=run.last_error, steps=None)
     params = [*_error(document, error), json.dumps(stats), run.pk, run.lease, ended]
-    counted = execute(table.alias, statements.next_attempt(table), params)
-    if not counted and not _counted_before(table, run, ended):
-        return False
+    if not execute(table.alias, statements.next_attempt(table), params):
+        row = _under_our_lease(table, run)
+        if row.state != State.RUNNING:
+            raise LeaseLost(table.label, run.pk, run.lease)
+        if row.cancel_requested:
+            return False
+        if attempts_of(table, row) != ended + 1:
+            raise LeaseLost(table.label, run.pk, run.lease)
     run.last_error = document
     if table.counts:
         run.attempts = ended + 1
     return True
 
 
-def _cancel_stands_against(table: Table, run: Any) -> bool:
-    """Why a move met no row: a cancel, or its own reply was lost. Raises LeaseLost otherwise."""
+def _under_our_lease(table: Table, run: Any) -> Any:
+    """The row that a move of ours did not meet. Raises LeaseLost if it is not ours any more."""
     row = read(table, run.pk)
     if row is None or row.lease != run.lease:
         raise LeaseLost(table.label, run.pk, run.lease)
-    return bool(row.cancel_requested and row.state == State.RUNNING)
-
-
-def _counted_before(table: Table, run: Any, ended: int) -> bool:
-    """Whether the attempt was counted already, its reply lost; False if a cancel was asked.
-
-    Raises LeaseLost: a row that was settled under our own lease, its reply lost, is not run again.
-    """
-    row = read(table, run.pk)
-    if row is None or row.lease != run.lease or row.state != State.RUNNING:
-        raise LeaseLost(table.label, run.pk, run.lease)
-    counted = row.attempts if table.counts else row.stats.get("repeats", 0) + 1
-    return bool(counted == ended + 1)
+    return row
 
 
 def succeed(run: Any, stats: Stats) -> None:
@@ -120,9 +118,9 @@ def _succeed_and_rerun(table: Table, run: Any, params: list[Any]) -> None:
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, statements.succeed_and_rerun(table), params)
         if rows:
-            _say(table, run, _follow_up(table, run) if rows[0][0] else {})
-        elif not _was_ours(table, run):
-            raise LeaseLost(table.label, run.pk, run.lease)
+            _say(table, run.pk, _follow_up(table, read(table, run.pk)) if rows[0][0] else {})
+        else:
+            _check_ours(table, run)
 
 
 def fail(run: Any, failure: Failure, error: RunError, stats: Stats, *, hook: bool = True) -> None:
@@ -138,11 +136,11 @@ def fail(run: Any, failure: Failure, error: RunError, stats: Stats, *, hook: boo
     params += [json.dumps(stats), run.pk, run.lease]
     with transaction.atomic(using=table.alias):
         rows = execute(table.alias, statements.fail(table), params)
-        if not rows:
-            if _was_ours(table, run):
-                return
-            raise LeaseLost(table.label, run.pk, run.lease)
-        after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)
+        if rows:
+            after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)
+        else:
+            _check_ours(table, run)
+            _announce(signals.run_failed, table, run, error=error)
 
 
 def _error(document: Mapping[str, Any], error: RunError) -> list[str]:
@@ -152,19 +150,21 @@ def _error(document: Mapping[str, Any], error: RunError) -> list[str]:
 def after_failure(
     table: Table, run: Any, failure: Failure, error: RunError, *, asked: bool, hook: bool = True
 ) -> None:
-    run.state, run.failure = str(State.FAILED), str(failure)
+    """What belongs to the transaction that failed a run: its hook, and the rerun asked for."""
+    pk, run.state, run.failure = run.pk, str(State.FAILED), str(failure)
+    source = read(table, pk) if asked else None
     said = call_on_failed(table.alias, run, error) if hook else dict(HOOK_LEFT_OUT)
     if asked and failure == Failure.CANCELLED:
         said["rerun"] = "discarded by the cancel"
     elif asked:
-        said.update(_follow_up(table, run))
-    _say(table, run, said)
+        said |= _follow_up(table, source)
+    _say(table, pk, said)
     _announce(signals.run_failed, table, run, error=error)
 
 
-def _say(table: Table, run: Any, said: Mapping[str, Any]) -> None:
+def _say(table: Table, pk: Any, said: Mapping[str, Any]) -> None:
     if said:
-        execute(table.alias, statements.add_to_error(table), [json.dumps(said), run.pk])
+        execute(table.alias, statements.add_to_error(table), [json.dumps(said), pk])
 
 
 def _announce(signal: Signal, table: Table, run: Any, **data: Any) -> None:
@@ -173,18 +173,33 @@ def _announce(signal: Signal, table: Table, run: Any, **data: Any) -> None:
         transaction.on_commit(tell, using=table.alias, robust=True)
 
 
-def _follow_up(table: Table, run: Any) -> dict[str, str]:
-    """Insert the rerun that was asked for, in this very transaction; says why if it cannot."""
-    base, number = _serial(run.job_id)
-    try:
-        for ending in (f"~{next_number}" for next_number in range(number + 1, number + 1001)):
+def _follow_up(table: Table, source: Any) -> dict[str, str]:
+    """Insert the rerun that was asked for, in this very transaction; says why if it cannot.
+
+    `source` is the row itself, not what a job may have made of its instance. A database that
+    fails meanwhile is an error: the move is tried again, and no rerun is lost.
+    """
+    base, number = _serial(source.job_id)
+    for ending in (f"~{serial}" for serial in range(number + 1, number + 1001)):
+        job_id = base[: 255 - len(ending)] + ending
+        try:
             with transaction.atomic(using=table.alias):
-                job_id = base[: 255 - len(ending)] + ending
-                if insert(table, [copy_of(table, run, job_id)], alias=table.alias):
-                    return {}
-    except Exception as problem:  # noqa: BLE001 - the run settles all the same
-        return {"rerun": f"refused by the database: {type(problem).__name__}"}
-    return {"rerun": "refused: a unique constraint of the model's own stands against it"}
+                created = insert(table, [copy_of(table, source, job_id)], alias=table.alias)
+        except DatabaseFailure:
+            raise
+        except Exception as problem:  # noqa: BLE001 - the run settles all the same
+            return {"rerun": f"refused by the database: {type(problem).__name__}"}
+        if created:
+            return {}
+        if not execute(table.alias, statements.holder_of_job_id(table), [job_id]):
+            break
+    return {"rerun": _why_no_rerun(table, source)}
+
+
+def _why_no_rerun(table: Table, source: Any) -> str:
+    for row in execute(table.alias, statements.holder_of_lock(table), [source.lock_key]):
+        return f"left to {table.build(table.alias, row).job_id}, which has the lock already"
+    return "refused: a unique constraint of the model's own stands against it"
 
 
 def _serial(job_id: str) -> tuple[str, int]:
@@ -192,10 +207,10 @@ def _serial(job_id: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (job_id, 1)
 
 
-def _was_ours(table: Table, run: Any) -> bool:
-    """Whether the row stands where our own move, its reply lost, would have put it."""
-    row = read(table, run.pk)
-    return row is not None and row.lease == run.lease and row.state != State.RUNNING
+def _check_ours(table: Table, run: Any) -> None:
+    """Raises LeaseLost unless the row stands where our own move, its reply lost, has put it."""
+    if _under_our_lease(table, run).state == State.RUNNING:
+        raise LeaseLost(table.label, run.pk, run.lease)
 
 
 def defer(run: Any, pause: timedelta, error: RunError, stats: Stats) -> bool:
@@ -206,9 +221,10 @@ def defer(run: Any, pause: timedelta, error: RunError, stats: Stats) -> bool:
     table = table_of(type(run))
     document = as_json(error, previous=run.last_error, steps=stats.get("steps"))
     params = [pause, *_error(document, error), json.dumps(stats), run.pk, run.lease]
-    moved = execute(table.alias, statements.defer(table), params)
-    if not moved and _cancel_stands_against(table, run):
-        return False
+    if not execute(table.alias, statements.defer(table), params):
+        row = _under_our_lease(table, run)
+        if row.state == State.RUNNING:
+            return False
     run.state = str(State.QUEUED)
     _announce(signals.run_deferred, table, run, error=error)
     return True
@@ -244,7 +260,9 @@ def reap(
 
     `kind` is timeout where the worker had to be killed at the policy's timeout.
     """
-    _reap(table, statements.reap_known(table), [pk, lease], error, kind)
+    with transaction.atomic(using=table.alias):
+        rows = execute(table.alias, statements.reap_known(table), [pk, lease])
+        _settle_lost(table, _locked(table, rows, pk, lease), error, kind)
 
 
 def reap_silent(
@@ -252,43 +270,37 @@ def reap_silent(
 ) -> None:
     """Reap a run that is still silent since that pulse and that nobody has locked.
 
-    `hook=False` leaves `on_failed` out, as in `fail`. Raises LeaseLost if it has moved, or if
-    someone holds its row.
+    Raises LeaseLost if it has moved, or if someone holds its row. `hook` as for `fail`.
     """
-    lock = statements.reap_silent(table)
-    _reap(table, lock, [pk, lease, pulse], error, Failure.STALE, hook=hook)
-
-
-def _reap(
-    table: Table,
-    lock: str,
-    params: Sequence[Any],
-    error: RunError,
-    kind: Failure,
-    *,
-    hook: bool = True,
-) -> None:
     with transaction.atomic(using=table.alias):
-        rows = execute(table.alias, lock, params)
-        if not rows:
-            raise LeaseLost(table.label, params[0], params[1])
-        _settle_lost(table, table.build(table.alias, rows[0]), error, kind, hook=hook)
+        rows = execute(table.alias, statements.reap_silent(table), [pk, lease, pulse])
+        _settle_lost(table, _locked(table, rows, pk, lease), error, Failure.STALE, hook=hook)
 
 
-def _settle_lost(table: Table, run: Any, error: RunError, kind: Failure, *, hook: bool) -> None:
+def _locked(table: Table, rows: Sequence[Sequence[Any]], pk: Any, lease: int) -> Any:
+    if not rows:
+        raise LeaseLost(table.label, pk, lease)
+    return table.build(table.alias, rows[0])
+
+
+def _settle_lost(
+    table: Table, run: Any, error: RunError, kind: Failure, *, hook: bool = True
+) -> None:
     """The row is locked by this transaction, so what was read of it holds."""
-    error = replace(error, attempt=run.attempts) if table.counts else error
+    failure = Failure.CANCELLED if run.cancel_requested else kind
+    again = not run.cancel_requested and _may_run_again(table, run, kind)
+    attempt = run.attempts if table.counts else error.attempt
+    error = replace(error, attempt=attempt, failure="" if again else str(failure))
     steps = (run.stats or {}).get("steps")
     counter = "timeouts" if kind == Failure.TIMEOUT else "lost"
     stored = _error(as_json(error, previous=run.last_error, steps=steps), error)
-    if not run.cancel_requested and _may_run_again(table, run, kind):
+    if again:
         pause = [_lost_pause(run, table.policy)] if table.counts else []
         statement = statements.reap_retry(table, counter)
         execute(table.alias, statement, [*stored, *pause, run.pk, run.lease])
         run.state = str(State.QUEUED)
         _announce(signals.run_deferred, table, run, error=error)
         return
-    failure = Failure.CANCELLED if run.cancel_requested else kind
     params = [str(failure), *stored, table.policy.hold_failed, run.pk, run.lease]
     rows = execute(table.alias, statements.reap_fail(table, counter), params)
     after_failure(table, run, failure, error, asked=rows[0][0], hook=hook)

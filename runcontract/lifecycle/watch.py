@@ -19,7 +19,7 @@ from ..contract.states import Failure
 from ..exceptions import LeaseLost
 from . import statements
 from .batches import Between, nothing
-from .database import DatabaseFailure, as_utc, execute
+from .database import DatabaseFailure, answers, as_utc, execute
 from .table import Table
 from .transitions import reap_silent
 
@@ -104,9 +104,9 @@ class Watch:
             reap_silent(table, pk, suspect.lease, suspect.pulse, error, hook=hook)
         except LeaseLost:
             return False
-        except DatabaseFailure:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, DatabaseFailure) and not answers(table.alias):
+                raise  # it is away, which is no trouble of this row's own
             if hook:
                 logger.exception("%s %s could not be reaped; once more.", table.label, pk)
             self._refused[key] = suspect.lease

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..exceptions import TransportUnavailable
 from ..lifecycle.batches import Between
 from ..lifecycle.sweep import sweep_everything
-from ..registry import tables
+from ..lifecycle.table import Table
 from ..transport import epoch, lanes_by_server, server_of, start_epoch
 from .lease import Lease
 
@@ -36,26 +36,18 @@ def current_epochs() -> list[Epoch]:
     return found
 
 
-def catch_up(lease: Lease, alias: str, epochs: Sequence[Epoch], between: Between) -> None:
-    """Dispatch everything due of one database's tables to each server that began anew."""
+def catch_up(lease: Lease, epochs: Sequence[Epoch], table: Table, between: Between) -> None:
+    """Dispatch everything due of a table to each server that began anew."""
     for names, server, current in epochs:
-        key = f"{server} {alias}"
+        key = f"{server} {table.label}"
         if lease.epochs.get(key) == current:
             continue
-        count, complete = _sweep(alias, names, between)
-        if not complete:
-            continue
-        if key in lease.epochs or count:
-            logger.warning("A Redis server begins anew; %d due runs were dispatched again.", count)
-        lease.remember_epoch(key, current)
-
-
-def _sweep(alias: str, names: Sequence[str], between: Between) -> tuple[int, bool]:
-    total = 0
-    for table in tables():
-        if table.alias == alias:
-            count, complete = sweep_everything(table, names, between)
-            total += count
-            if not complete:
-                return total, False
-    return total, True
+        count, complete = sweep_everything(table, names, between)
+        if count:
+            logger.warning(
+                "A Redis server begins anew; %d due runs of %s were dispatched again.",
+                count,
+                table.label,
+            )
+        if complete:
+            lease.remember_epoch(key, current)

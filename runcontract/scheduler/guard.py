@@ -30,7 +30,7 @@ class Guard:
 
     def do(self, what: str, alias: str, work: Callable[[], Any]) -> None:
         """Do one thing with one database. Raises StandDown only."""
-        if time.monotonic() < self._away_until.get(alias, 0.0):
+        if not self._is_there(alias):
             return
         try:
             work()
@@ -42,17 +42,30 @@ class Guard:
             self._said.fails(what, error)
         else:
             self._said.over(what)
-            self.answered(alias)
 
     def failed(self, what: str, alias: str, error: Exception) -> None:
         """Leave a database alone that is gone; one that answers has refused this one thing only."""
         if answers(alias):
             self._said.fails(what, error)
             return
-        self._away_until[alias] = time.monotonic() + LEFT_ALONE
-        self._turned(alias)
+        self._leave_alone(alias)
         kind = type(error).__name__
         self._said.begins(f"database {alias}", f"Database {alias} is away ({kind}).")
+
+    def _is_there(self, alias: str) -> bool:
+        if alias not in self._away_until:
+            return True
+        if time.monotonic() < self._away_until[alias]:
+            return False
+        if not answers(alias):
+            self._leave_alone(alias)
+            return False
+        self.answered(alias)
+        return True
+
+    def _leave_alone(self, alias: str) -> None:
+        self._away_until[alias] = time.monotonic() + LEFT_ALONE
+        self._turned(alias)
 
     def answered(self, alias: str) -> None:
         """It is there, perhaps again."""

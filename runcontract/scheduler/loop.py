@@ -63,6 +63,7 @@ class Scheduler:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         self._watched = True
+        self._hearing.listen()
         logger.info("The scheduler is ready, as %s.", self.lease.holder)
         while not self._stop:
             begun = time.monotonic()
@@ -76,6 +77,7 @@ class Scheduler:
 
         Returns 0 if everything could be done, otherwise 1.
         """
+        self._hearing.listen()
         self.pass_once()
         before = None
         while self.watch.suspects not in (0, before):
@@ -124,7 +126,6 @@ class Scheduler:
         else:
             self._said.over("the scheduler")
         tidy_connections(idle=True)
-        self._hearing.tick_ends()
 
     def _lead(self) -> bool:
         """Whether this tick is ours.
@@ -155,7 +156,7 @@ class Scheduler:
     def pass_once(self) -> None:
         """Everything that is due now."""
         if self.lease.leading:
-            self._check_epochs()
+            self._each_table("epochs", partial(catch_up, self.lease, current_epochs()))
         for item in self._sound_schedules():
             self._do(f"schedule {item.name}", item.table.alias, partial(tick, item, self._go_on))
         self._each_table("sweep", sweep_unsent)
@@ -175,12 +176,6 @@ class Scheduler:
             return False
         self._due[what] = time.monotonic() + every
         return True
-
-    def _check_epochs(self) -> None:
-        epochs = current_epochs()
-        for alias in aliases():
-            work = partial(catch_up, self.lease, alias, epochs, self._go_on)
-            self._do(f"epochs of {alias}", alias, work)
 
     def _sound_schedules(self) -> list[Schedule]:
         if self._schedules is None:

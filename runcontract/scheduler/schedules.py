@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from django.apps import apps
+from django.db.models import Model
 from django.utils.module_loading import module_has_submodule
 
 from ..exceptions import ConfigurationError, InvalidRun
@@ -100,7 +101,7 @@ _schedules: dict[str, Schedule] = {}
 
 def schedule(
     name: str,
-    model: type[RunContract],
+    model: type[Model],
     expression: str,
     *,
     timezone: str = "UTC",
@@ -112,13 +113,15 @@ def schedule(
     """Enqueue a run of `model` at each time of a cron expression (five fields, or six).
 
     Missed times, after an outage: `skip` runs none of them, `once` the newest, `all` each, oldest
-    first. Raises ConfigurationError for a name that is taken or no name, or an unknown `catch_up`;
-    an impossible expression is reported by `check` and stops only itself.
+    first. Raises ConfigurationError for a name that is taken or no name, a model that has no runs
+    or an unknown `catch_up`; an impossible expression is reported by `check` and stops only itself.
     """
     if not 0 < len(name) <= NAME_LIMIT:
         raise ConfigurationError(
             f"A schedule's name has 1 to {NAME_LIMIT} characters, not {len(name)}: {name!r}."
         )
+    if not issubclass(model, RunContract) or model._meta.abstract:
+        raise ConfigurationError(f"Schedule {name!r}: {model.__name__} is no run model.")
     if catch_up not in (SKIP, ONCE, ALL):
         raise ConfigurationError(
             f'Schedule {name!r}: catch_up must be "skip", "once" or "all", not {catch_up!r}.'

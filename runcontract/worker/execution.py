@@ -85,7 +85,7 @@ class Execution:
         if signals.run_started.has_listeners(type(self.run)):
             self._tell(Report(Phase.PERFORMING, self.hold))
             signals.run_started.send_robust(type(self.run), run=self.run)
-        attempt = self.run.attempts if self.table.counts else 1
+        attempt = transitions.attempts_of(self.table, self.run)
         again = True
         while again:
             outcome = self._attempt(attempt)

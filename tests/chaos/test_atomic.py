@@ -42,4 +42,3 @@ def test_death_between_perform_and_commit_leaves_one_effect(
     assert (run.attempts, len(effects(run))) == (2, 2)
     worker.stop()
     scheduler.stop()
-

@@ -1,5 +1,6 @@
 """A job's process dies: kill -9, a crash, an exit. Its supervisor sees it at once."""
 
+import itertools
 import os
 import signal
 from datetime import timedelta
@@ -79,7 +80,7 @@ def test_job_that_kills_its_worker_each_time_is_given_up_after_three_and_hurts_n
         assert (run.attempts, run.next_retry_at, run.stats["lost"]) == (3, None, 3)
         starts = [line.start for line in effects(run)]
         assert len(starts) == 3
-        pauses = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+        pauses = [after - before for before, after in itertools.pairwise(starts)]
         assert min(pauses) >= timedelta(seconds=0.3)
         assert AgainRun.objects.enqueue(job_id=f"{run.job_id} 2", lock_key=run.lock_key).created
     for run in normal:

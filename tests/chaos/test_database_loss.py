@@ -151,4 +151,3 @@ def test_statement_of_a_killed_job_does_not_outlive_it(redis_server, start_worke
         cursor.execute("SELECT count(*) FROM lab_order")
         assert cursor.fetchone() == (0,)
     worker.stop()
-

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "jobs
 
 
 def nap(job_id: str, seconds: float, model: type = MailRun) -> MailRun:
-    enqueued = model.objects.enqueue(job_id=job_id, task="nap", args={"n": seconds}, lock_key=job_id)
+    enqueued = model.objects.enqueue(
+        job_id=job_id, task="nap", args={"n": seconds}, lock_key=job_id
+    )
     return enqueued.run
 
 

@@ -1,6 +1,7 @@
 """The harvester's ordinary admin pages, and the demo's front door."""
 
 import pytest
+import redis
 from django.apps import apps
 from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def letter() -> DeadLetter:
+def letter(redis_server: redis.Redis) -> DeadLetter:
     source = Source.objects.create(name="<b>a</b>", version="1.0")
     Harvest.objects.create(source=source, generation=1, version="0.9", harvested_at=Now())
     HarvestRun.objects.enqueue(job_id="h", source=source, generation=1)
@@ -61,7 +62,26 @@ def test_picking_up_needs_the_permission_to_change(client: Client, letter: DeadL
     assert letter.picked_at is None
 
 
-def test_front_door_opens_on_the_admin(admin_client: Client, settings: Settings) -> None:
+@pytest.mark.django_db(databases=["default", "jobs"])
+def test_front_door_opens_on_the_failure_page(admin_client: Client, settings: Settings) -> None:
     settings.ROOT_URLCONF = "demo_project.urls"
-    assert admin_client.get("/", follow=True).status_code == 200
+    page = admin_client.get("/", follow=True)
+    assert page.redirect_chain == [("/admin/runcontract/failure/", 302)]
+    assert page.status_code == 200
     assert admin_client.get("/django-rq/").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_django_rq_pages_take_nothing_out_of_a_backlog(
+    admin_client: Client, settings: Settings, redis_server: redis.Redis
+) -> None:
+    settings.ROOT_URLCONF = "demo_project.urls"
+    source = Source.objects.create(name="a", version="1.0")
+    HarvestRun.objects.bulk_enqueue([{"source": source, "generation": 1}] * 20)
+    backlog = redis_server.lrange("rq:queue:bulk", 0, -1)
+    assert len(backlog) == 20
+    lanes = range(len(settings.RQ_QUEUES))
+    pages = ["", "stats.json", *(f"queues/{lane}/" for lane in lanes), "workers/0/"]
+    for page in pages:
+        assert admin_client.get(f"/django-rq/{page}").status_code == 200, page
+    assert redis_server.lrange("rq:queue:bulk", 0, -1) == backlog

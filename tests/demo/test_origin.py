@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from demo_project.origin import DECK, Act, Origin, canonical, deal, installed
+from demo_project.origin import DECK, Act, Origin, canonical, deal, installed, licence_of
 
 from .conftest import behave, serving
 
@@ -121,3 +122,16 @@ def test_unknown_distribution_is_not_found(origin: Origin) -> None:
 def test_stats_count_what_was_answered(origin: Origin) -> None:
     get(origin, django(origin))
     assert json.loads(get(origin, "/stats")) == {"good": 1}
+
+
+@pytest.mark.parametrize(
+    ("told", "licence"),
+    [
+        ({"license_expression": "MIT", "license": "all of it"}, "MIT"),
+        ({"license": "a\nb", "classifier": ["License :: OSI Approved :: Zope"]}, "Zope"),
+        ({"license": " a line\nanother"}, "a line"),
+        ({}, ""),
+    ],
+)
+def test_licence_is_the_shortest_that_is_told(told: dict[str, Any], licence: str) -> None:
+    assert licence_of(told) == licence

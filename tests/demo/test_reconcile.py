@@ -15,11 +15,14 @@ from demo_project.harvester.models import (
     DeadLetter,
     Harvest,
     HarvestRun,
+    ReconcileRun,
     Source,
     reconcile,
     retry_dead_letters,
 )
 from demo_project.origin import Origin
+from runcontract import RunContext
+from runcontract.scheduler.schedules import schedules
 from tests.support.race import race, values
 from tests.support.wait import eventually
 
@@ -174,6 +177,15 @@ def test_retry_waits_for_another_and_then_finds_nothing_to_do(origin: Origin) ->
     first, second = one_behind_the_other(retry_dead_letters)
     assert (first.picked, second.picked) == (3, 0)
     assert jobs() == ["harvest:a:2", "harvest:b:2", "harvest:c:2"]
+
+
+def test_reconcile_runs_nightly(origin: Origin) -> None:
+    (nightly,) = [each for each in schedules() if each.name == "nightly-reconcile"]
+    assert nightly.model is ReconcileRun
+    ctx = RunContext(job_id="r", attempt=1, lease=1, note=lambda _: None, interrupt=lambda: None)
+    ReconcileRun().perform(ctx)
+    assert ctx.stats["steps"][0]["counts"] == {"listed": 3, "enqueued": 3}
+    assert len(jobs()) == 3
 
 
 def test_commands_print_one_line(origin: Origin, capsys: pytest.CaptureFixture[str]) -> None:

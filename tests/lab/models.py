@@ -73,6 +73,15 @@ class MailRun(LabWork, RetryContract):
         pass
 
 
+class Receipt(models.Model):
+    """Something that must not lose the run it is about."""
+
+    run = models.ForeignKey(MailRun, on_delete=models.PROTECT)
+
+    def __str__(self) -> str:
+        return f"receipt of {self.run_id}"
+
+
 class SyncRun(LabWork, RetryContract):
     """A second table, about an order."""
 

@@ -35,7 +35,9 @@ def test_report_arrives_as_it_was_sent(phase, hold, timeout) -> None:
     assert Report.parse(line[:-1]) == report
 
 
-@pytest.mark.parametrize("line", [b"", b"garbage", b"idle - - -", b"a b c d e", b"\xff\xfe - - - -"])
+@pytest.mark.parametrize(
+    "line", [b"", b"garbage", b"idle - - -", b"a b c d e", b"\xff\xfe - - - -"]
+)
 def test_garbage_is_a_value_error(line) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         Report.parse(line)

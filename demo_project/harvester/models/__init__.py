@@ -1,6 +1,6 @@
 """The tables, and what can be done with them as a whole."""
 
-from .catalogue import DeadLetter, Harvest, Source
+from .catalogue import DeadLetter, Harvest, Source, harvested
 from .harvest import HarvestRun
 from .reconcile import ReconcileRun, reconcile, retry_dead_letters
 
@@ -10,6 +10,7 @@ __all__ = [
     "HarvestRun",
     "ReconcileRun",
     "Source",
+    "harvested",
     "reconcile",
     "retry_dead_letters",
 ]

@@ -6,6 +6,8 @@ from typing import Self
 
 from django.db import models
 
+from ..client import Metadata
+
 
 class Source(models.Model):
     """A distribution that the origin lists or listed once."""
@@ -70,3 +72,10 @@ class DeadLetter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source}: {self.cause}"
+
+
+def harvested() -> list[Metadata]:
+    """What is known of each listed distribution, by name; read in one statement."""
+    columns = [name.replace("name", "source__name") for name in Metadata.__dataclass_fields__]
+    rows = Harvest.objects.filter(source__listed=True).order_by("source__name")
+    return [Metadata(*row) for row in rows.values_list(*columns)]

@@ -9,10 +9,12 @@ from typing import Any
 from django.db import models, transaction
 from django.db.models.functions import Now
 
+from demo_project.notifications.announce import announce_dead_letter
 from runcontract import RunContext, RunError, RunPolicy
 from runcontract.models import RetryContract
 
 from ..client import Metadata, fetch_metadata
+from ..signals import catalogue_changed
 from .catalogue import DeadLetter, Harvest, Source
 
 
@@ -54,9 +56,10 @@ class HarvestRun(RetryContract):
             defaults={**told, "generation": self.generation, "harvested_at": Now()},
         )
         source.dead_letters.filter(picked_at=None).update(picked_at=Now())
+        catalogue_changed.send(HarvestRun)
 
     def on_failed(self, error: RunError) -> None:
-        """In the transaction that settles: the failure moves into this app's own home."""
+        """In the transaction that settles: the failure moves into this app's home, announced."""
         DeadLetter.objects.update_or_create(
             source_id=self.source_id,
             picked_at=None,
@@ -67,3 +70,4 @@ class HarvestRun(RetryContract):
                 "at": Now(),
             },
         )
+        announce_dead_letter(f"dead-letter:{self.job_id}", self.source.name, error.message)

@@ -13,6 +13,7 @@ from runcontract import RunContext
 from runcontract.models import RunContract
 
 from ..client import fetch_index
+from ..signals import catalogue_changed
 from .catalogue import DeadLetter, Harvest, Source
 from .harvest import HarvestRun
 
@@ -67,11 +68,13 @@ def reconcile(*, anew: bool = False) -> Reconciled:
     """
     listing = fetch_index()
     with transaction.atomic():
-        _take_over(listing)
+        changed = _take_over(listing)
         if anew:
             _ask_again(Source.objects.filter(_harvested() | Exists(_open_letters()), listed=True))
         _ask_again(_missing().filter(_succeeded()))  # whose harvest was removed since
         enqueued = _enqueue(_missing())
+        if changed:
+            catalogue_changed.send(Source)
         return _count(enqueued)
 
 
@@ -90,20 +93,24 @@ def retry_dead_letters(names: Collection[str] = ()) -> Retried:
     return Retried(len(picked), _enqueue(again), tuple(sorted(set(names) - set(picked))))
 
 
-def _take_over(listing: Mapping[str, str]) -> None:
-    """The origin's list becomes ours; a new version is a harvest to be made."""
+def _take_over(listing: Mapping[str, str]) -> bool:
+    """The origin's list becomes ours; a new version is a harvest to be made.
+
+    True if a source that was known before came or went.
+    """
     known = {each.name: each for each in Source.objects.select_for_update(no_key=True)}
     new = sorted(listing.keys() - known.keys())
     Source.objects.bulk_create(
         [Source(name=name, version=listing[name]) for name in new], ignore_conflicts=True
     )
-    Source.objects.filter(listed=True).exclude(name__in=listing).update(listed=False)
-    Source.objects.filter(listed=False, name__in=listing).update(listed=True)
+    gone = Source.objects.filter(listed=True).exclude(name__in=listing).update(listed=False)
+    back = Source.objects.filter(listed=False, name__in=listing).update(listed=True)
     for name in listing.keys() & known.keys():
         if known[name].version != listing[name]:
             changed = Source.objects.filter(name=name)
             changed.update(version=listing[name])
             _ask_again(changed)
+    return bool(gone or back)
 
 
 def _ask_again(sources: QuerySet[Source]) -> None:

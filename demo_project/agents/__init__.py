@@ -1,0 +1,1 @@
+"""Answers questions over the graph, step by step; each run can be watched, stopped and repeated."""

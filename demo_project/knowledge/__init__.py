@@ -1,0 +1,1 @@
+"""Curates a dependency graph from what was harvested; each pass starts anew."""

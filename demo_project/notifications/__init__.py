@@ -1,0 +1,1 @@
+"""Mails what other apps announce; the delivery row is the run row."""
