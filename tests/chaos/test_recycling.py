@@ -79,7 +79,6 @@ def test_run_costs_two_redis_commands_and_two_commits(redis_server, start) -> No
     left = set(redis_server.keys())
     assert "rq:queue:default" not in {key.decode() for key in left}
     assert [key for key in left - before if redis_server.ttl(key) == -1] == []
-    print(f"{NOOPS} runs: {used} Redis commands, {_commits() - commits} commits")
 
 
 def _commits() -> int:
