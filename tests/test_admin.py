@@ -500,6 +500,16 @@ def test_the_list_loads_no_big_column(admin_client: Client) -> None:
         assert not re.search(r'"last_error",|"stats",', sql)
 
 
+def test_the_list_counts_no_further_than_it_must(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runcontract.admin.runs.ROWS", 3)
+    for n in range(5):
+        row(MailRun, job_id=f"run-{n}")
+    html = admin_client.get(reverse("admin:lab_mailrun_changelist")).content.decode()
+    assert "3 mail runs" in html
+
+
 def test_nothing_can_be_added_by_hand(admin_client: Client) -> None:
     assert admin_client.get(reverse("admin:lab_mailrun_add")).status_code == 403
 

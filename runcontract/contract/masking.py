@@ -74,7 +74,8 @@ _CREDENTIALS = re.compile(
     r"""
     (?P<open> (?: [bru]{0,2} \\{0,4}+ ["'] )?+ )
     (?P<scheme> (?: bearer | basic | digest | token | api-?key | negotiate ) [\ \t]++ )?+
-    [^\s"'\\<>]++ (?(scheme) | (?: [\ \t]++ [^\s"'\\<>]++ )?+ )    # unknown scheme: two words
+    (?! \*{3} ) [^\s"'\\<>]++
+    (?(scheme) | (?: [\ \t]++ [^\s"'\\<>]++ )?+ )      # of an unknown scheme two words
     """,
     re.VERBOSE | re.IGNORECASE,
 )

@@ -64,11 +64,11 @@ class Scribe:
         return self.stored(self._said[id(exc)], limit)
 
     def source(self, filename: str, number: int, bound: int) -> str:
-        """A line of a source file without its indentation; empty where there is none to read."""
+        """A source line, masked, without indentation; empty where there is none to read."""
         line = self._patience.ask(
             lambda: linecache.getline(filename, number).strip(), lambda error: ""
         )
-        return whole_words(line, bound)
+        return mask(whole_words(line, 16 * bound))[:bound]
 
     def notes(self, exc: BaseException) -> list[str]:
         """The texts that were added to `exc`; anything else in their place is left out."""

@@ -52,7 +52,8 @@ def both_ends(text: str, limit: int) -> str:
 def whole_words(text: str, bound: int) -> str:
     """At most `bound` characters from the beginning, ending before a torn word.
 
-    For the cut before masking: half a secret would not be known for one.
+    For the cut before masking: half a secret would not be known for one. Leave it far more than
+    what is kept in the end, for a word longer than half of `bound` is torn all the same.
     """
     if len(text) <= bound:
         return text

@@ -1,0 +1,1 @@
+"""What a run is, without a database: errors, masking, classification, retry arithmetic."""

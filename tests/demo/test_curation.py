@@ -202,7 +202,7 @@ def test_lost_pass_that_was_asked_to_rerun_is_followed_by_one_run() -> None:
     run.refresh_from_db()
     next_run = CurationRun.objects.get(state="queued")
     assert run.last_error
-    assert run.last_error["rerun"] == f"left to {next_run.job_id}, which holds the lock by now"
+    assert run.last_error["rerun"] == f"left to {next_run.job_id}, which has the lock already"
 
 
 def test_cancelled_pass_is_not_followed() -> None:

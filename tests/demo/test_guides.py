@@ -7,7 +7,12 @@ import pytest
 
 from demo_project.state import CHECKOUT
 
-GUIDES = ["a-pass-that-starts-anew", "an-agent-that-can-be-cancelled"]
+GUIDES = [
+    "a-dead-letter-table",
+    "a-pass-that-starts-anew",
+    "an-agent-that-can-be-cancelled",
+    "the-delivery-row-is-the-run",
+]
 SOURCES = [path.read_text() for path in Path(CHECKOUT, "demo_project").rglob("*.py")]
 
 
