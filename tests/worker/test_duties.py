@@ -171,7 +171,9 @@ def test_run_is_given_back_with_its_attempt_and_a_message(redis_server) -> None:
     assert owed_all(owed).refused == []
     run.refresh_from_db()
     assert (run.state, run.attempts, run.lease) == ("queued", 0, 2)
-    assert redis_server.lrange("rq:queue:default", -1, -1) == [str(TABLE.address(run.pk, 2)).encode()]
+    assert redis_server.lrange("rq:queue:default", -1, -1) == [
+        str(TABLE.address(run.pk, 2)).encode()
+    ]
 
 
 @pytest.mark.parametrize("change", [{"cancel_requested": True}, {"lease": 9}])
