@@ -79,7 +79,7 @@ def live(
         interrupts.install()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         die_with_parent(parent, orders)
-        os.register_at_fork(after_in_child=interrupts.let_go)
+        interrupts.end_at_fork()
         connection_created.connect(notice_lost_client)
         random.seed()
         bury(obituaries, lambda: interrupts.stopping and not only_bury)

@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
+from runcontract.lifecycle.watch import deaf_for_a_while
 from tests.lab.models import MailRun
-from tests.support.lab import ended, executed_once, in_state
+from tests.support.lab import effects, ended, executed_once, in_state
 from tests.support.servers import crash_postgres
 from tests.support.wait import eventually
 
@@ -28,7 +29,7 @@ def test_run_of_a_killed_worker_is_reaped_and_a_crash_of_postgres_reaps_nobody(
     killed = start_worker("default", settings=quick)
     lost = MailRun.objects.enqueue(job_id="lost", lock_key="L", task="nap", args={"n": 60}).run
     in_state(lost, "running")
-    eventually(lambda: executed(lost))
+    eventually(lambda: effects(lost))
     killed.kill()
     assert ended(lost, 25).failure == "stale"
     assert MailRun.objects.enqueue(job_id="next", lock_key="L", lane="bulk").created
@@ -45,15 +46,7 @@ def test_run_of_a_killed_worker_is_reaped_and_a_crash_of_postgres_reaps_nobody(
     worker.stop()
 
 
-def executed(run) -> bool:
-    from tests.support.lab import effects
-
-    return bool(effects(run))
-
-
 def test_once_does_everything_in_one_call(redis_server, start) -> None:
-    from runcontract.lifecycle.watch import deaf_for_a_while
-
     settings = {"HEARTBEAT": 0.3}
     eventually(lambda: not deaf_for_a_while("default", timedelta(seconds=0.6)))
     runs = [stale(number, hook="broken") for number in range(3)]
