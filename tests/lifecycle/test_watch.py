@@ -94,11 +94,7 @@ def test_row_that_is_locked_is_left_for_later(watch, clock) -> None:
     with transaction.atomic():
         MailRun.objects.select_for_update().get()
         assert values(race(lambda: watch.reap(MAIL))) == [0]
-<<<<<<< HEAD
     assert watch.reap(MAIL) == 0  # nobody could write its pulse meanwhile: this is a first look
-=======
-    assert watch.reap(MAIL) == 0  # from now on it could be heard
->>>>>>> sched
     clock.now += 4
     assert watch.reap(MAIL) == 1
 
