@@ -17,7 +17,8 @@ from runcontract.worker import execution
 from runcontract.worker.execution import Execution, GivenUp
 from runcontract.worker.interrupts import Interrupts
 from runcontract.worker.reports import STOP, Hold, Order, Phase, Report, encode_order
-from tests.lab.models import AtomicRun, MailRun, Order as Thing, PassRun
+from tests.lab.models import AtomicRun, MailRun, PassRun
+from tests.lab.models import Order as Thing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
