@@ -207,7 +207,7 @@ def test_each_run_tells_what_it_met(admin_client: Client) -> None:
     locked = row(SyncRun, job_id="locked", lock_key="k")
     row(SyncRun, "running", job_id="holder", lock_key="k")
     held = row(MailRun, job_id="held", released_at=NOON)
-    other = row(MailRun, "succeeded", job_id="held")
+    other = row(MailRun, "succeeded", job_id="held", held_until=NOON.replace(year=2999))
     plain = row(PassRun, job_id="plain")
     there = row(OtherRun, job_id="there")
     moved = row(MailRun, "running", job_id="moved")
@@ -363,6 +363,12 @@ def test_the_list_can_be_narrowed_to_a_state_and_a_module(admin_client: Client) 
     assert 'name="run"' not in html
 
 
+def test_a_waiting_run_says_when_it_is_due(admin_client: Client) -> None:
+    row(MailRun, "queued", next_retry_at=NOON.replace(year=2999), attempts=2)
+    html = admin_client.get(LIST, {"state": "waiting"}).content.decode()
+    assert re.search(r'due in <time datetime="2999-[^"]+" title="2999-01-01 12:00:00 UTC">', html)
+
+
 @pytest.mark.parametrize("query", [{"state": "x"}, {"module": "x"}, {"after": "x"}, {"x": "y"}])
 def test_what_makes_no_sense_in_a_query_is_left_out(admin_client: Client, query: Any) -> None:
     row(MailRun, job_id="there")
@@ -498,6 +504,16 @@ def test_the_list_loads_no_big_column(admin_client: Client) -> None:
     assert listing
     for sql in listing:
         assert not re.search(r'"last_error",|"stats",', sql)
+
+
+def test_the_list_counts_no_further_than_it_must(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runcontract.admin.runs.ROWS", 3)
+    for n in range(5):
+        row(MailRun, job_id=f"run-{n}")
+    html = admin_client.get(reverse("admin:lab_mailrun_changelist")).content.decode()
+    assert "3 mail runs" in html
 
 
 def test_nothing_can_be_added_by_hand(admin_client: Client) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from ..lifecycle.table import Table
 from ..monitor.counts import Counts, counts, in_words
 from ..monitor.failures import Page, Row, page
-from ..monitor.listings import FAILED, LISTINGS, WAITING
+from ..monitor.listings import FAILED, LISTINGS, SUCCEEDED, WAITING
 from ..monitor.positions import Position
 from ..monitor.words import NO_NUMBER, span_in_words
 from .access import Access
@@ -104,6 +104,11 @@ class Screen:
     def waits(self) -> bool:
         """Whether what is listed waits for a time."""
         return self.listing is WAITING
+
+    @property
+    def recent(self) -> bool:
+        """Whether only what ended lately is listed."""
+        return self.listing is SUCCEEDED
 
     @property
     def first(self) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.contrib import admin
+from django.core.paginator import Paginator
 from django.db.models import F, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Left, Now
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -20,6 +22,19 @@ from . import moves
 
 HEAVY = ("last_error", "stats")
 """Columns that a list never loads."""
+
+
+ROWS = 10_000
+"""What a list counts and turns its pages to; further down, one narrows it or searches."""
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts no further than ROWS, however many rows there are."""
+
+    @cached_property
+    def count(self) -> int:
+        rows = cast("QuerySet[Any]", self.object_list)
+        return rows.order_by().values("pk")[:ROWS].count()
 
 
 class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -34,6 +49,7 @@ class RunContractAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     search_help_text = "A whole job_id or lock key."
     ordering = ["-pk"]
     show_full_result_count = False
+    paginator = CappedPaginator
     actions = ["redo", "cancel"]
 
     class Media:

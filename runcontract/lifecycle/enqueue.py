@@ -79,7 +79,7 @@ def enqueue(
     """
     table = table_of(model)
     wanted = wish(table, job_id=job_id, lock_key=lock_key, lane=lane, if_locked=if_locked, **own)
-    known = _known_by_hint(wanted)
+    known = None if job_id is None else _known_by_hint(wanted)  # nobody holds a fresh one
     return enqueue_one(wanted) if known is None else known
 
 

@@ -104,8 +104,8 @@ class Watch:
             reap_silent(table, pk, suspect.lease, suspect.pulse, error, hook=hook)
         except LeaseLost:
             return False
-        except Exception as error:
-            if isinstance(error, DatabaseFailure) and not answers(table.alias):
+        except Exception as problem:
+            if isinstance(problem, DatabaseFailure) and not answers(table.alias):
                 raise  # it is away, which is no trouble of this row's own
             if hook:
                 logger.exception("%s %s could not be reaped; once more.", table.label, pk)

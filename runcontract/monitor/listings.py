@@ -46,6 +46,8 @@ class Listing:
     def of(self, source: Source) -> QuerySet[Any] | None:
         """Its rows in one table; None if that table cannot have any."""
         rows = source.rows.using(source.table.alias).filter(state=str(self.state))
+        if self is SUCCEEDED:
+            return rows.filter(released_at=None)
         if self.state is not State.QUEUED:
             return rows
         if not source.table.counts:
@@ -63,6 +65,7 @@ FAILED = Listing("failed", State.FAILED, "finished_at", "finished_at", True)
 RUNNING = Listing("running", State.RUNNING, "started_at", "started_at", False)
 QUEUED = Listing("queued", State.QUEUED, "queued_at", "queued_at", False)
 WAITING = Listing("waiting", State.QUEUED, "next_retry_at", "queued_at", False)
-SUCCEEDED = Listing("succeeded", State.SUCCEEDED, "finished_at", "finished_at", True)
+SUCCEEDED = Listing("succeeded", State.SUCCEEDED, "held_until", "finished_at", True)
+"""Only those that still hold their job_id: an index has these, and nobody lists the rest here."""
 
 LISTINGS = {each.name: each for each in (FAILED, RUNNING, QUEUED, WAITING, SUCCEEDED)}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import threading
+import time
 
 from ..conf import settings
 from ..lifecycle.watch import deaf_for_a_while
-from ..registry import aliases
 from .lease import boottime
 
-logger = logging.getLogger("runcontract.scheduler")
-
+LISTEN_EVERY = 0.5
 OWN_PAUSE = 5.0
-"""A gap between two ticks, in seconds, in which this process cannot have listened."""
+"""Seconds in which no thread of this process ran: it was stopped, or its machine slept."""
 
 
 class Hearing:
@@ -20,28 +19,41 @@ class Hearing:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        self._tick_ended = boottime()
+        self._listened_at = self._asked_at = boottime()
+        self._paused_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def listen(self) -> None:
+        """Notice pauses from a thread of its own, which no slow statement holds up."""
+        threading.Thread(target=self._listen, daemon=True, name="hearing").start()
+
+    def _listen(self) -> None:
+        while True:
+            time.sleep(LISTEN_EVERY)
+            self._note()
+
+    def _note(self) -> None:
+        with self._lock:
+            now = boottime()
+            if now - self._listened_at > OWN_PAUSE:
+                self._paused_at = now
+            self._listened_at = now
 
     def begins(self, alias: str) -> None:
         """Only from now on is this database heard."""
         self._since[alias] = boottime()
 
-    def tick_ends(self) -> None:
-        """From here to the next tick there is nothing to do but to wait."""
-        self._tick_ended = boottime()
-
     def was_paused(self) -> bool:
-        """Whether far more time than a tick's passed since the last one; then all begins anew."""
-        if boottime() - self._tick_ended <= max(OWN_PAUSE, 5 * settings().TICK.total_seconds()):
-            return False
-        for alias in aliases():
-            self.begins(alias)
-        return True
+        """Whether this process was paused since somebody last asked."""
+        self._note()
+        last, self._asked_at = self._asked_at, boottime()
+        return self._paused_at >= last
 
     def is_good(self, alias: str) -> bool:
         """Whether a run of this database that is silent can be believed to be."""
+        self._note()
         grace = 2 * settings().HEARTBEAT
-        since = self._since.get(alias)
-        if since is not None and boottime() - since < grace.total_seconds():
+        since = max(self._since.get(alias, float("-inf")), self._paused_at)
+        if boottime() - since < grace.total_seconds():
             return False
         return not deaf_for_a_while(alias, grace)

@@ -63,6 +63,7 @@ class Scheduler:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         self._watched = True
+        self._hearing.listen()
         logger.info("The scheduler is ready, as %s.", self.lease.holder)
         while not self._stop:
             begun = time.monotonic()
@@ -76,6 +77,7 @@ class Scheduler:
 
         Returns 0 if everything could be done, otherwise 1.
         """
+        self._hearing.listen()
         self.pass_once()
         before = None
         while self.watch.suspects not in (0, before):
@@ -124,7 +126,6 @@ class Scheduler:
         else:
             self._said.over("the scheduler")
         tidy_connections(idle=True)
-        self._hearing.tick_ends()
 
     def _lead(self) -> bool:
         """Whether this tick is ours.

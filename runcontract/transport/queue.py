@@ -60,8 +60,8 @@ class RunQueue(Queue):
         except ValueError:
             return None
         job.origin = self.name
-        # A message does not say when it was sent, and django-rq's front page must have a time.
-        job.enqueued_at = job.created_at
+        # A message does not say when it was sent.
+        job.created_at = None  # type: ignore[assignment]
         job.description = (
             f"{address.label} {address.pk}, lease {address.lease}"
             if address

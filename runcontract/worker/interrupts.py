@@ -42,6 +42,7 @@ class Interrupts:
         self._orders: dict[Hold, Order] = {}
         self._window: Hold | None = None
         self._raises = True
+        self._mask = threading.local()
         self._task: tuple[AbstractEventLoop, Task[Any]] | None = None
 
     def install(self) -> None:
@@ -58,18 +59,31 @@ class Interrupts:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_STOPS, NEWS, signal.SIGALRM})
 
-    def let_go(self) -> None:
-        """In a process that a job has forked: signals mean what they mean anywhere.
+    def end_at_fork(self) -> None:
+        """In a process that a job forks, signals mean what they mean anywhere.
 
-        Otherwise `multiprocessing` could not terminate its own processes, and they would read
-        the orders that are for their parent.
+        Otherwise `multiprocessing` could not terminate its own processes, and they would read the
+        orders that are for their parent. Signals wait during the fork, or one that comes at its
+        very moment would meet the handlers of the parent.
         """
+        os.register_at_fork(
+            before=self._hold_signals,
+            after_in_parent=self._release_signals,
+            after_in_child=self._let_go,
+        )
+
+    def _hold_signals(self) -> None:
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_STOPS, NEWS, *_HARMLESS})
+
+    def _release_signals(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
+
+    def _let_go(self) -> None:
         for number in (*_STOPS, NEWS, *_HARMLESS):
-            with suppress(ValueError):
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL)
         self._window = None
-        with suppress(OSError):
-            os.close(self._reader.descriptor)
+        os.close(self._reader.descriptor)
+        self._release_signals()
 
     @property
     def stopping(self) -> bool:

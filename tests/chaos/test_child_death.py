@@ -11,6 +11,7 @@ from django.db import transaction
 from tests.lab.models import AgainRun, MailRun
 from tests.support.lab import at_work, canary, effects, ended, executed_once
 from tests.support.processes import is_alive
+from tests.support.servers import waiting_for_locks
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
@@ -99,7 +100,7 @@ def test_child_that_dies_while_its_claim_waits_in_the_server_loses_nothing(
         worker = start_worker("default")
         (child,) = worker.children()
         eventually(lambda: redis_server.llen("rq:queue:default") == 0)
-        eventually(lambda: _waiting_for_a_lock() == 1)
+        eventually(lambda: waiting_for_locks() == 1)
         os.kill(child, signal.SIGKILL)
         eventually(lambda: not is_alive(child))
         eventually(lambda: worker.children())
@@ -109,21 +110,6 @@ def test_child_that_dies_while_its_claim_waits_in_the_server_loses_nothing(
     assert run.attempts == 1
     worker.stop()
     scheduler.stop()
-
-
-def _waiting_for_a_lock() -> int:
-    from django.db import connections
-
-    other = connections.create_connection("default")
-    try:
-        with other.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                " AND datname = current_database()"
-            )
-            return int(cursor.fetchone()[0])
-    finally:
-        other.close()
 
 
 def test_children_die_with_their_killed_supervisor_and_the_watchdog_settles(

@@ -10,7 +10,7 @@ from django.db import connections
 from tests.lab.models import MailRun
 from tests.support.lab import at_work, canary, effects, ended, executed_once
 from tests.support.processes import descendants_of
-from tests.support.servers import close_connections, crash_postgres, cut_sessions
+from tests.support.servers import close_connections, crash_postgres, cut_sessions, waiting_for_locks
 from tests.support.wait import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
@@ -143,18 +143,11 @@ def test_statement_of_a_killed_job_does_not_outlive_it(redis_server, start_worke
         cursor.execute("LOCK TABLE lab_order")
         worker = start_worker("default")
         at_work(run)
-        eventually(lambda: _waiting(cursor) == 1)
+        eventually(lambda: waiting_for_locks() == 1)
         os.kill(worker.children()[0], signal.SIGKILL)
         ended(run)
-        eventually(lambda: _waiting(cursor) == 0)
+        eventually(lambda: waiting_for_locks() == 0)
         cursor.execute("COMMIT")
         cursor.execute("SELECT count(*) FROM lab_order")
         assert cursor.fetchone() == (0,)
     worker.stop()
-
-
-def _waiting(cursor: object) -> int:
-    cursor.execute(  # type: ignore[attr-defined]
-        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'lab_order'::regclass"
-    )
-    return int(cursor.fetchone()[0])  # type: ignore[attr-defined]

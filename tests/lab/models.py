@@ -56,6 +56,8 @@ class LabWork(models.Model):
         abstract = True
 
     def perform(self, ctx: Any) -> None:
+        if self.task == "unrecorded":
+            return
         with recorded(self, ctx):
             tasks.TASKS[self.task](self, ctx, **self.args)
 

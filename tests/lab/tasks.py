@@ -224,10 +224,9 @@ def spin(run: Any, ctx: Any, n: float = 1) -> None:
 @task
 def hold_gil(run: Any, ctx: Any, n: int = 5) -> None:
     """Sleep in C without letting go of the GIL: no thread and no signal handler runs."""
-    end = time.monotonic() + n
-    usleep = ctypes.PyDLL(None).usleep
-    while (left := end - time.monotonic()) > 0:
-        usleep(int(min(left, 3600) * 1_000_000))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    ctypes.PyDLL(None).usleep(int(n * 1_000_000))  # a signal would end it and return to Python
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @task

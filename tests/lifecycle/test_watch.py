@@ -94,6 +94,8 @@ def test_row_that_is_locked_is_left_for_later(watch, clock) -> None:
     with transaction.atomic():
         MailRun.objects.select_for_update().get()
         assert values(race(lambda: watch.reap(MAIL))) == [0]
+    assert watch.reap(MAIL) == 0  # nobody could write its pulse meanwhile: this is a first look
+    clock.now += 4
     assert watch.reap(MAIL) == 1
 
 
@@ -197,10 +199,32 @@ def test_database_that_goes_away_is_not_taken_for_a_bad_row(watch, clock, monkey
         raise DatabaseFailure[0]("gone")
 
     monkeypatch.setattr(module, "reap_silent", gone)
+    monkeypatch.setattr(module, "answers", lambda alias: False)
     watch.reap(MAIL)
     clock.now += 4
     with pytest.raises(DatabaseFailure):
         watch.reap(MAIL)
+    monkeypatch.setattr(module, "answers", lambda alias: True)
+    assert watch.reap(MAIL) == 0  # a statement that was refused, and the next row's turn
+
+
+def test_row_that_the_database_fails_on_does_not_hold_up_the_others(
+    watch, clock, monkeypatch
+) -> None:
+    bad, _ = running(2)
+    real = module.reap_silent
+
+    def failing(table, pk, *args, **how) -> None:
+        if pk == bad.pk:
+            raise DatabaseFailure[0]("deadlock detected")
+        real(table, pk, *args, **how)
+
+    monkeypatch.setattr(module, "reap_silent", failing)
+    monkeypatch.setattr(module, "answers", lambda alias: True)
+    watch.reap(MAIL)
+    clock.now += 4
+    assert watch.reap(MAIL) == 1
+    assert state() == ["running", "failed"]
 
 
 def test_slow_on_failed_does_not_keep_one_look_for_ever(watch, clock, monkeypatch) -> None:

@@ -12,7 +12,15 @@ from django.test.utils import CaptureQueriesContext
 from runcontract.lifecycle.table import table_of
 from runcontract.monitor.counts import CAP, counts, in_words
 from runcontract.monitor.failures import ERROR_MESSAGE, ERROR_TYPE, Page, page
-from runcontract.monitor.listings import FAILED, LISTINGS, QUEUED, RUNNING, WAITING, Source
+from runcontract.monitor.listings import (
+    FAILED,
+    LISTINGS,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    WAITING,
+    Source,
+)
 from runcontract.monitor.positions import Position
 from runcontract.monitor.words import span_in_words
 from runcontract.registry import run_models
@@ -20,8 +28,6 @@ from tests.lab.models import MailRun, OtherRun, PassRun, SyncRun, UuidRun
 from tests.support.rows import NOON, many, row
 
 pytestmark = pytest.mark.django_db(databases=["default", "jobs"])
-
-EVERY = ["failed", "running", "queued", "waiting", "succeeded"]
 
 
 def sources(*models: Any) -> list[Source]:
@@ -101,10 +107,10 @@ def test_a_table_that_cannot_wait_is_not_asked() -> None:
 @pytest.mark.parametrize("name", ["failed", "running"])
 def test_pages_show_every_row_once_even_where_moments_are_equal(name: str) -> None:
     models = [MailRun, SyncRun, UuidRun, PassRun, OtherRun]
-    made = [row(model, name, minute=n // 4) for model in models for n in range(9)]
+    made = [row(model, name, minute=n // 3) for model in models for n in range(6)]
     whole = seen(page(sources(), LISTINGS[name], limit=100))
     assert sorted(map(str, whole)) == sorted(map(str, in_order(*made)))
-    for limit in (1, 2, 7, 45):
+    for limit in (3, 7, 30):
         assert turned(sources(), LISTINGS[name], limit) == whole
 
 
@@ -192,6 +198,17 @@ def test_fifty_thousand_failures_are_read_no_further_than_the_page() -> None:
         for scan in scans:
             assert scan["Index Name"].endswith("_failures"), scan
             assert scan["Actual Rows"] <= 53, scan
+
+
+def test_a_page_of_succeeded_runs_reads_the_top_of_an_index_too() -> None:
+    many(MailRun, 20_000, "succeeded")
+    row(MailRun, "succeeded", minute=9_999, released_at=NOON)
+    with CaptureQueriesContext(connection) as statements:
+        found = page(sources(MailRun), SUCCEEDED, limit=50)
+    assert [each.job_id for each in found.rows[:2]] == ["many:20000", "many:19999"]
+    (scan,) = _scans(_explained(statements.captured_queries[0]["sql"]))
+    assert scan["Index Name"] == "lab_mailrun_held"
+    assert scan["Actual Rows"] <= 53
 
 
 def test_counts_stop_at_a_thousand() -> None:

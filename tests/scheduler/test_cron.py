@@ -1,8 +1,8 @@
 """Fire times: once each, with their outcome, and what is done about those that were missed."""
 
-import itertools
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from django.db import connection, connections, transaction
@@ -90,7 +90,7 @@ def test_every_missed_time_is_caught_up_where_the_schedule_says_so(seen) -> None
     seen(item, minutes(7))
     assert tick(item) in (7, 8)
     times = list(Tick.objects.order_by("fire_at").values_list("fire_at", flat=True))[1:]
-    assert {b - a for a, b in itertools.pairwise(times)} == {minutes(1)}
+    assert {b - a for a, b in pairwise(times)} == {minutes(1)}
     assert list(MailRun.objects.order_by("pk").values_list("job_id", flat=True)) == [
         f"all:{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in times
     ]

@@ -12,6 +12,7 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from runcontract.lifecycle.watch import Watch
 from runcontract.models import SchedulerLease, Tick
 from runcontract.scheduler import epochs, guard, hearing, lease, loop
+from runcontract.scheduler.hearing import Hearing
 from runcontract.scheduler.loop import Scheduler
 from runcontract.scheduler.said import Said
 from runcontract.scheduler.schedules import Schedule
@@ -251,8 +252,14 @@ def test_session_that_is_cut_is_opened_again(scheduler, redis_server) -> None:
         connections["jobs"].ensure_connection()
         cut_sessions_of_both()
         unsent_at(count)
-        eventually(lambda: (scheduler.step(), redis_server.llen(LANE) == count + 1)[1], 5)
+        wanted = count + 1
+        eventually(lambda: sent_after_a_step(scheduler, redis_server) == wanted, 5)
     assert scheduler.lease.leading
+
+
+def sent_after_a_step(scheduler: Scheduler, redis_server) -> int:
+    scheduler.step()
+    return redis_server.llen(LANE)
 
 
 def cut_sessions_of_both() -> None:
@@ -431,10 +438,15 @@ def test_nobody_is_reaped_while_postgres_has_just_started(scheduler, monkeypatch
     assert silent_is_reaped(scheduler, run)
 
 
-def test_slow_passes_are_no_pause(scheduler, clock, monkeypatch) -> None:
-    run = stale()
-    monkeypatch.setattr(loop, "release_windows", lambda *_: clock(0.9))
-    assert silent_is_reaped(scheduler, run)
+def test_slow_statement_is_no_pause(monkeypatch) -> None:
+    monkeypatch.setattr(hearing, "OWN_PAUSE", 0.4)
+    monkeypatch.setattr(hearing, "LISTEN_EVERY", 0.05)
+    listening, deaf = Hearing(), Hearing()
+    listening.listen()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.8)")
+    assert (listening.was_paused(), deaf.was_paused()) == (False, True)
+    assert not deaf.was_paused()  # said once
 
 
 # Once, and what is said.
@@ -478,3 +490,17 @@ def test_ticks_are_pruned_in_every_database(scheduler, declared, seen) -> None:
     scheduler.step()
     for alias in ("default", "jobs"):
         assert Tick.objects.using(alias).count() == 1
+
+
+def test_pause_in_the_middle_of_a_pass_is_noticed_before_the_next_reaping(
+    scheduler, monkeypatch, clock
+) -> None:
+    run = stale()
+    scheduler.step()
+    look_again(scheduler)
+    monkeypatch.setattr(loop, "sweep_unsent", lambda *_: clock(0.2))
+    scheduler.lease.keep = lambda: None  # a long lease
+    monkeypatch.setattr(loop, "sweep_lost", lambda *_: clock(6))
+    scheduler.step()
+    run.refresh_from_db()
+    assert run.state == "running"

@@ -1,8 +1,8 @@
 """When a schedule fires: cron's rules, the two DST nights, and what can never fire."""
 
-import itertools
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -71,7 +71,7 @@ def test_dst_nights_follow_crons_rules(zone: str, night: int, catch_up: str) -> 
             assert {f"{moment:%-M %-H} * * *" for moment in here} == {expression}
     for expression, step in zip(OFTEN, [60, 15], strict=True):
         fired = ticked(expression, zone, day, catch_up)
-        gaps = Counter((b - a).total_seconds() / 60 for a, b in itertools.pairwise(fired))
+        gaps = Counter((b - a).total_seconds() / 60 for a, b in pairwise(fired))
         odd = {gap for gap in gaps if gap != step}
         # Lord Howe's half hour moves the full hours once; nothing is doubled and nothing lost.
         assert odd <= ({90.0, 30.0} if zone == "Australia/Lord_Howe" and step == 60 else set())

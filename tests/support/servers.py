@@ -112,6 +112,19 @@ def cut_sessions(alias: str = "default", *, where: str = "true") -> int:
     return int(row[0])
 
 
+def waiting_for_locks(where: str = "true", *, alias: str = "default") -> int:
+    """How many sessions of this database wait for a lock; asked anew inside a transaction too."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            f" AND datname = current_database() AND {where}"
+        )
+        row = cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 @contextlib.contextmanager
 def read_only(client: redis.Redis) -> Iterator[None]:
     """Redis answers every write with -READONLY."""

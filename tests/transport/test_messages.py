@@ -1,6 +1,7 @@
 """What is done with a lane, whatever somebody has put there."""
 
 import logging
+from datetime import timedelta
 
 import pytest
 
@@ -35,8 +36,6 @@ def test_messages_keep_their_order_over_chunks_and_lanes(redis_server) -> None:
 
 
 def test_hint_lives_as_long_as_its_window(redis_server) -> None:
-    from datetime import timedelta
-
     key = hint_key("lab.mailrun", "é\n1")
     assert not hint("default", key)
     send([Parcel("default", "a-b-1-0", key, timedelta(hours=24))])

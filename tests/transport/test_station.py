@@ -18,7 +18,7 @@ LANE = "rq:queue:default"
 
 def lasting(redis_server) -> set[bytes]:
     """The keys that would stay for ever."""
-    return {key for key in redis_server if redis_server.ttl(key) == -1}
+    return {key for key in redis_server.scan_iter("*") if redis_server.ttl(key) == -1}
 
 
 def registered(redis_server) -> int:
@@ -28,7 +28,7 @@ def registered(redis_server) -> int:
 def values_in(redis_server) -> list[bytes]:
     """All that lies in Redis, but not the keys."""
     found: list[bytes] = []
-    for key in redis_server:
+    for key in redis_server.scan_iter("*"):
         kind = redis_server.type(key)
         if kind == b"string":
             found.append(redis_server.get(key))
@@ -85,7 +85,7 @@ def test_station_outlives_a_redis_that_fails(redis_server) -> None:
     breaker_of("default").failed(OSError())
     station([("default", "a")], done).work(burst=False, logging_level="WARNING")
     assert done == ["a"]
-    assert redis_server.keys() == []
+    assert list(redis_server.scan_iter("*")) == []
 
 
 def test_station_tries_to_register_again_when_redis_refused(redis_server) -> None:
