@@ -1,8 +1,8 @@
 """Settings of the demo: times so quick that every turn of a run's life can be watched.
 
 From the environment: DATABASE_URL, REDIS_URL, SECRET_KEY, ORIGIN_URL, EMAIL_HOST, EMAIL_PORT,
-DIGEST_READERS, STATE_DIR, DEMO_SECOND, DEBUG. Without the first two it is the servers that `manage.py demo`
-starts in the state directory.
+DIGEST_READERS, STATE_DIR, DEMO_SECOND, DEBUG. Without the first two it is the servers that
+`manage.py demo` starts in the state directory.
 """
 
 from datetime import timedelta

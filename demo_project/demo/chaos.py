@@ -25,12 +25,13 @@ from demo_project.knowledge.graph import graph_as_json
 from demo_project.smtp import accepted
 
 from . import witness
+from .counts import consumers
 from .places import DemoError
-from .processes import children
+from .processes import Service, children
 from .programs import JOURNAL
 from .stage import Stage
 
-LOOK = 0.1
+LOOK = 0.05
 """Seconds between two looks."""
 
 SHORT_WHILE = 0.4
@@ -80,20 +81,21 @@ class Told:
     against: tuple[str, ...]
 
 
-def kill_child(stage: Stage) -> bool:
-    """SIGKILL to one of the worker's children; False while there is none."""
-    (worker,) = (kept.service for kept in stage.keeper.kept if kept.service.name == "worker")
-    found = children(worker.pid or 0)
-    return bool(found) and _killed(found[0])
+def kill_child(stage: Stage, anyhow: bool) -> bool:
+    """SIGKILL to a child of the worker that has a run; to one without, if it must be."""
+    found = children(_worker(stage).pid or 0)
+    busy = [pid for pid in found if _busy(pid)] or (found if anyhow else [])
+    return bool(busy) and _killed(busy[0])
 
 
-def kill_supervisor(stage: Stage) -> bool:
-    """SIGKILL to the worker itself; its children die with it."""
-    (worker,) = (kept.service for kept in stage.keeper.kept if kept.service.name == "worker")
-    return worker.returncode is None and _killed(worker.pid or 0)
+def kill_supervisor(stage: Stage, anyhow: bool) -> bool:
+    """SIGKILL to the worker itself while a child of it has a run; the children die with it."""
+    worker = _worker(stage)
+    alive = worker.returncode is None and worker.pid
+    return bool(alive and (anyhow or any(map(_busy, children(alive)))) and _killed(alive))
 
 
-def flush(stage: Stage) -> bool:
+def flush(stage: Stage, anyhow: bool) -> bool:
     """All of Valkey's memory is lost."""
     for url in {lane["URL"] for lane in settings.RQ_QUEUES.values()}:
         with redis.Redis.from_url(url, socket_timeout=5) as server:
@@ -101,11 +103,12 @@ def flush(stage: Stage) -> bool:
     return True
 
 
-KINDS: dict[str, Callable[[Stage], bool]] = {
+KINDS: dict[str, Callable[[Stage, bool], bool]] = {
     "kill -9 of a worker's child": kill_child,
     "kill -9 of the worker": kill_supervisor,
     "FLUSHALL": flush,
 }
+"""Each says whether it struck; where nothing runs it does not yet, unless it must."""
 
 
 def blows(count: int, seed: int, runs: int) -> Iterator[Blow]:
@@ -141,10 +144,21 @@ def _watch(stage: Stage, blow: Blow | None) -> None:
         ended = stage.snapshot.ended if stage.snapshot else 0
         if blow and (over or ended >= blow.ended):
             time.sleep(blow.pause)
-            blow = None if KINDS[blow.kind](stage) else blow
+            blow = None if KINDS[blow.kind](stage, over) else blow
         if time.monotonic() > end:
             raise DemoError(f"The story does not end; it stands after {[*stage.story.told]}.")
         time.sleep(LOOK)
+
+
+def _worker(stage: Stage) -> Service:
+    (worker,) = (kept.service for kept in stage.keeper.kept if kept.service.name == "worker")
+    return worker
+
+
+def _busy(pid: int) -> bool:
+    """Whether a run says that this process has it; its name has the pid in it."""
+    running = (model.objects.filter(state="running") for model in consumers())
+    return any(runs.filter(worker__contains=f"-{pid}-").exists() for runs in running)
 
 
 def _killed(pid: int) -> bool:
@@ -156,7 +170,7 @@ def _empty(stage: Stage) -> None:
     """No row, no message, no mail; keys count from 1 again, so events have the same ids."""
     call_command("flush", interactive=False, verbosity=0)
     witness.forget()
-    flush(stage)
+    flush(stage, anyhow=True)
     (stage.state / JOURNAL).unlink(missing_ok=True)
     connections.close_all()
 

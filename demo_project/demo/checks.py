@@ -96,7 +96,8 @@ def _graph() -> Iterator[str]:
     curated = {(edge["source"], edge["target"]) for edge in graph["edges"]}
     names = {each.name for each in harvested()}
     for source, target in sorted(curated ^ edges_among(names)):
-        yield f"{source} → {target} is {'in' if (source, target) in curated else 'not in'} the graph"
+        word = "in" if (source, target) in curated else "not in"
+        yield f"{source} → {target} is {word} the graph"
     known = {node["name"] for node in graph["nodes"] if node["version"]}
     yield from (f"{name} is in only one of the two" for name in sorted(known ^ names))
 

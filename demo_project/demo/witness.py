@@ -1,4 +1,4 @@
-"""A witness in Postgres that notes each run's birth and each arrival at `succeeded`, whoever wrote it.
+"""A witness in Postgres that notes each run's birth and each arrival at `succeeded`.
 
 It is no part of the contract: with it the demo counts, independently, what runcontract promises.
 """

@@ -1,4 +1,4 @@
-"""The story's page as a person meets it: drawn, refreshed in place, light, dark, narrow, script-free."""
+"""The story's page as a person meets it: drawn, refreshed, light, dark, narrow, without script."""
 
 from pathlib import Path
 from typing import Any

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from demo_project.demo.story import STEPS
 from demo_project.origin import OUTAGE, Act, deal, installed
 from demo_project.state import CHECKOUT
 from tests.support.processes import children_of, descendants_of, is_alive
@@ -99,14 +100,19 @@ def test_once_ends_well_although_a_worker_is_killed_and_valkey_flushed(
         client.flushall()
     os.kill(eventually(lambda: children_of(demo.worker()))[0], signal.SIGKILL)
     assert demo.process.wait(200) == 0, demo.output
-    assert demo.output.count("holds  ") == 5
+    assert demo.output.count("holds  ") == 10
     dead = re.findall(r"^  (\S+) +(?:permanent|exhausted) ", demo.output, re.MULTILINE)
     characters = deal(installed(15), SEED)
     assert dead == sorted(
         name
         for name, character in characters.items()
-        if character.then in (Act.NOT_FOUND, Act.MALFORMED) or character == OUTAGE
+        if character.then in (Act.NOT_FOUND, Act.MALFORMED)
     )
+    assert OUTAGE in characters.values()  # which dlq_retry has saved
+    for step in STEPS:
+        assert re.search(rf"^\S+ {step}: ", demo.output, re.MULTILINE), step
+    for words in ("The planner does not", "there is no", "budget of 1 steps", "550 5.1.1"):
+        assert words in demo.output
 
 
 def test_second_demo_is_refused_and_sigterm_leaves_nothing(start: Callable[..., Demo]) -> None:

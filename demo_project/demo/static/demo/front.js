@@ -5,8 +5,10 @@
     const PERIOD = 2000; // milliseconds
 
     const drawing = document.getElementById("drawing");
+    const wide = () => drawing.clientWidth > 600;
     const stamp = () => document.getElementById("caption").dataset.stamp;
     let graph = null;
+    let places = new Map();
     let drawn = "";
 
     // Whatever differs in a new copy of the page takes its place here, unless somebody is in it.
@@ -41,9 +43,10 @@
     function style() {
         return [
             { selector: "node", style: {
-                "width": "data(size)", "height": "data(size)", "label": "data(id)",
-                "font-size": 11, "color": colour("--body-fg"), "background-color": colour("--link-fg"),
-                "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7,
+                "width": "data(size)", "height": "data(size)",
+                "label": (node) => (wide() || node.data("dependents") > 2 ? node.id() : ""),
+                "font-size": 12, "color": colour("--body-fg"), "background-color": colour("--link-fg"),
+                "text-valign": "bottom", "text-margin-y": 3,
                 "text-outline-width": 2, "text-outline-color": colour("--body-bg"),
             } },
             { selector: "node[!version]", style: {
@@ -51,20 +54,22 @@
                 "color": colour("--body-quiet-color"),
             } },
             { selector: "edge", style: {
-                "width": 1.2, "curve-style": "straight", "line-color": colour("--border-color"),
-                "target-arrow-shape": "triangle", "target-arrow-color": colour("--border-color"),
-                "arrow-scale": 0.8,
+                "width": 1.2, "curve-style": "straight", "opacity": 0.6, "arrow-scale": 0.8,
+                "line-color": colour("--body-quiet-color"), "target-arrow-shape": "triangle",
+                "target-arrow-color": colour("--body-quiet-color"),
             } },
             { selector: "edge[?conflict]", style: {
-                "width": 2, "line-style": "dashed", "line-color": colour("--error-fg"),
+                "width": 2, "opacity": 1, "line-style": "dashed", "line-color": colour("--error-fg"),
                 "target-arrow-color": colour("--error-fg"),
             } },
         ];
     }
 
     // Where each node starts: in a spiral, heaviest inside, so that the same graph looks the same.
+    // What neither requires nor is required has nothing to draw.
     function elements(told) {
-        const nodes = [...told.nodes].sort((one, other) => other.dependents - one.dependents);
+        const nodes = told.nodes.filter((node) => node.dependents || node.pulls_in);
+        nodes.sort((one, other) => other.dependents - one.dependents);
         return [
             ...nodes.map((node, number) => {
                 const [turn, far] = [number * 2.4, 40 * Math.sqrt(number)];
@@ -93,18 +98,31 @@
             container: drawing,
             elements: found,
             style: style(),
-            layout: {
-                name: "cose", animate: false, randomize: false, padding: 20, nodeOverlap: 12,
-                idealEdgeLength: () => 60, nodeRepulsion: () => 9000, componentSpacing: 50,
-            },
+            layout: { name: "cose", animate: false, randomize: false, nodeOverlap: 20, gravity: 1 },
             userZoomingEnabled: false,
             boxSelectionEnabled: false,
         });
+        places = new Map(graph.nodes().map((node) => [node.id(), { ...node.position() }]));
+        spread();
         graph.on("tap", "node", (event) => {
             location.assign(drawing.dataset.entity.replace("NAME", event.target.id()));
         });
         drawn = now;
         drawing.dataset.drawn = now;
+    }
+
+    // The layout's places fill the window: half by distance, half by order, so that crowds thin out.
+    function spread() {
+        for (const [axis, room, margin] of [["x", drawing.clientWidth, 50], ["y", drawing.clientHeight, 24]]) {
+            const order = graph.nodes().sort((one, other) => places.get(one.id())[axis] - places.get(other.id())[axis]);
+            const [least, most] = [order.first(), order.last()].map((node) => places.get(node.id())[axis]);
+            order.forEach((node, number) => {
+                const far = (places.get(node.id())[axis] - least) / (most - least || 1);
+                const rank = number / (order.length - 1 || 1);
+                node.position(axis, margin + (room - 2 * margin) * (far + rank) / 2);
+            });
+        }
+        graph.viewport({ zoom: 1, pan: { x: 0, y: 0 } });
     }
 
     function recolour() {
@@ -115,6 +133,12 @@
 
     new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-    new ResizeObserver(() => graph && graph.resize().fit(undefined, 20)).observe(drawing);
+    new ResizeObserver(() => {
+        if (graph) {
+            graph.resize();
+            spread();
+            recolour();
+        }
+    }).observe(drawing);
     draw().finally(() => setTimeout(refresh, PERIOD));
 })();
