@@ -34,7 +34,7 @@ def fail(run: Any, failure: str, message: str) -> None:
 
 
 @pytest.fixture
-def told(redis_server: Any) -> story.Story:
+def told(redis_server: Any) -> Any:
     """A story in its middle: a real graph, answers, mails, and what failed."""
     now = story.begin(seed=1)
     for name, metadata in installed().items():
