@@ -109,7 +109,7 @@ def lines(story: Story | None) -> list[Line]:
 def failures() -> Iterator[Failed]:
     """The newest failures of the four apps."""
     tables = {table.label: table for table in map(table_of, consumers())}
-    sources = [Source(table, table.model._base_manager.all()) for table in tables.values()]
+    sources = [Source(table, table.model._default_manager.all()) for table in tables.values()]
     for row in page(sources, FAILED, limit=SHOWN).rows:
         model = tables[row.label].model
         address = _address(model, row.pk)
