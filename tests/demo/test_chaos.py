@@ -1,7 +1,6 @@
 """Stories that are struck end as an undisturbed one does."""
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -43,4 +42,3 @@ def test_three_moments_change_nothing_but_time() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("the same end") == 3
     assert "3 moments: all end as the undisturbed one" in done.stdout
-    assert re.search(r", [1-9] lost, .* mails", done.stdout), done.stdout
