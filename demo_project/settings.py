@@ -1,8 +1,8 @@
 """Settings of the demo: times so quick that every turn of a run's life can be watched.
 
 From the environment: DATABASE_URL, REDIS_URL, SECRET_KEY, ORIGIN_URL, EMAIL_HOST, EMAIL_PORT,
-DIGEST_READERS, STATE_DIR, DEBUG. Without the first two it is the servers that `manage.py demo`
-starts in the state directory.
+DIGEST_READERS, STATE_DIR, DEMO_SECOND, DEBUG. Without the first two it is the servers that
+`manage.py demo` starts in the state directory.
 """
 
 from datetime import timedelta
@@ -12,9 +12,8 @@ import environ
 
 from demo_project import mailer, state
 
-SECOND = timedelta(seconds=1)
-
 env = environ.Env()
+SECOND = timedelta(seconds=env.float("DEMO_SECOND", default=1))  # a shorter one hurries all below
 STATE_DIR = state.directory()
 if (STATE_DIR / "demo.env").is_file():  # what a running demo tells the other terminals
     environ.Env.read_env(STATE_DIR / "demo.env")

@@ -1,20 +1,13 @@
-"""The admin, django-rq's pages, and a front door that opens on the failure page."""
+"""The front page, the admin, and django-rq's pages."""
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponseRedirect
-from django.shortcuts import redirect
 from django.urls import include, path
 
-FAILURE_PAGE = "admin:runcontract_failure_changelist"
-
-
-def front_door(request: HttpRequest) -> HttpResponseRedirect:
-    """To the failure page."""
-    return redirect(FAILURE_PAGE)
-
+from demo_project.demo.front import story_graph, story_page
 
 urlpatterns = [
-    path("", front_door),
+    path("", story_page, name="story"),
+    path("graph.json", story_graph, name="story-graph"),
     path("admin/", admin.site.urls),
     path("django-rq/", include("django_rq.urls")),
 ]

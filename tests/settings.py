@@ -94,6 +94,7 @@ INSTALLED_APPS = [
     "django_rq",
     "runcontract",
     "tests.lab",
+    "demo_project.demo",
     "demo_project.harvester",
     "demo_project.knowledge",
     "demo_project.agents",

@@ -207,7 +207,7 @@ def test_each_run_tells_what_it_met(admin_client: Client) -> None:
     locked = row(SyncRun, job_id="locked", lock_key="k")
     row(SyncRun, "running", job_id="holder", lock_key="k")
     held = row(MailRun, job_id="held", released_at=NOON)
-    other = row(MailRun, "succeeded", job_id="held")
+    other = row(MailRun, "succeeded", job_id="held", held_until=NOON.replace(year=2999))
     plain = row(PassRun, job_id="plain")
     there = row(OtherRun, job_id="there")
     moved = row(MailRun, "running", job_id="moved")
@@ -361,6 +361,12 @@ def test_the_list_can_be_narrowed_to_a_state_and_a_module(admin_client: Client) 
     html = running.content.decode()
     assert "running-sync" in html
     assert 'name="run"' not in html
+
+
+def test_a_waiting_run_says_when_it_is_due(admin_client: Client) -> None:
+    row(MailRun, "queued", next_retry_at=NOON.replace(year=2999), attempts=2)
+    html = admin_client.get(LIST, {"state": "waiting"}).content.decode()
+    assert re.search(r'due in <time datetime="2999-[^"]+" title="2999-01-01 12:00:00 UTC">', html)
 
 
 @pytest.mark.parametrize("query", [{"state": "x"}, {"module": "x"}, {"after": "x"}, {"x": "y"}])

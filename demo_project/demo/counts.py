@@ -13,7 +13,9 @@ from django.db.models import Count, IntegerField, Q, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Now
 
+from demo_project.agents.models import NewestAnswer
 from demo_project.harvester.models import DeadLetter
+from demo_project.notifications.models import Delivery
 from runcontract.models import RetryContract, RunContract
 from runcontract.registry import run_models
 
@@ -25,6 +27,7 @@ LATELY = 10.0
 class Counts:
     """The runs of one model that are active or ended since the demo began."""
 
+    app: str
     name: str
     queued: int
     waiting: int
@@ -50,12 +53,24 @@ class Snapshot:
 
     runs: tuple[Counts, ...]
     dead_letters: int
-    per_second: float = 0.0
+    answers: int
+    not_delivered: int
+    per_second: float
 
     @property
     def active(self) -> int:
         """Runs that are not at their end."""
         return sum(each.active for each in self.runs)
+
+    @property
+    def ended(self) -> int:
+        """Runs that are at their end."""
+        return sum(each.ended for each in self.runs)
+
+    @property
+    def lost(self) -> int:
+        """How often a worker was lost."""
+        return sum(each.lost for each in self.runs)
 
 
 def consumers() -> list[type[RunContract]]:
@@ -85,7 +100,8 @@ def count(model: type[RunContract], since: datetime) -> Counts:
         failed=Count("pk", filter=Q(state="failed")),
         lost=Sum(Cast(KT("stats__lost"), IntegerField())),
     )
-    return Counts(name=model._meta.db_table, **{**told, "lost": told["lost"] or 0})
+    told["lost"] = told["lost"] or 0
+    return Counts(app=model._meta.app_label, name=model._meta.db_table, **told)
 
 
 class Meter:
@@ -104,4 +120,7 @@ class Meter:
             self._seen.popleft()
         began, before = self._seen[0]
         pace = (ended - before) / (now - began) if now > began else 0.0
-        return Snapshot(runs, DeadLetter.objects.open().count(), pace)
+        refused = Delivery.objects.filter(state="failed", finished_at__gte=self.since)
+        answers = NewestAnswer.objects.filter(at__gte=self.since)
+        letters = DeadLetter.objects.open()
+        return Snapshot(runs, letters.count(), answers.count(), refused.count(), pace)

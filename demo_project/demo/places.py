@@ -47,7 +47,7 @@ def free_port(wanted: int) -> int:
     raise DemoError("No port of 127.0.0.1 is free.")
 
 
-def wait_for_port(port: int, patience: float = 20.0) -> None:
+def wait_for_port(port: int, patience: float = 60.0) -> None:
     """Until somebody listens there."""
     end = time.monotonic() + patience
     while time.monotonic() < end:

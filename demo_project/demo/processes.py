@@ -172,13 +172,16 @@ class Keeper:
             if news:
                 self._say(news)
 
-    def stop(self, grace: float = 15.0) -> None:
-        """Stop everything, what was started last first; `grace` seconds each, then SIGKILL."""
-        for kept in reversed(self.kept):
+    def stop(self, grace: float = 15.0, leave: int = 0) -> None:
+        """Stop everything, what was started last first; `grace` seconds each, then SIGKILL.
+
+        The first `leave` are left running.
+        """
+        for kept in reversed(self.kept[leave:]):
             service = kept.service
             service.ask_to_stop()
             end = time.monotonic() + grace
             while service.returncode is None and time.monotonic() < end and not self.hurry:
                 time.sleep(0.02)
             service.kill()
-        self.kept.clear()
+        del self.kept[leave:]

@@ -13,9 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from demo_project.harvester.models import DeadLetter
-
-from .checks import Check
 from .counts import Snapshot
 from .processes import Kept, children
 
@@ -74,13 +71,15 @@ class Progress:
 def table(snapshot: Snapshot) -> Table:
     """A line for each run model."""
     drawn = Table(box=None, header_style="bold", padding=(0, 2), caption_justify="left")
+    drawn.add_column("app", no_wrap=True)
     drawn.add_column("runs", no_wrap=True)
     for column in COLUMNS:
         drawn.add_column("lost workers" if column == "lost" else column, justify="right")
     for each in snapshot.runs:
-        drawn.add_row(each.name, *(str(getattr(each, column)) for column in COLUMNS))
+        drawn.add_row(each.app, each.name, *(str(getattr(each, column)) for column in COLUMNS))
     drawn.caption = (
-        f"{snapshot.dead_letters} dead letters, {snapshot.per_second:.1f} runs ended per second"
+        f"{snapshot.dead_letters} dead letters, {snapshot.answers} answers, "
+        f"{snapshot.not_delivered} not delivered, {snapshot.per_second:.1f} runs ended per second"
     )
     return drawn
 
@@ -103,23 +102,3 @@ def plain(snapshot: Snapshot) -> str:
     """All models in one line."""
     totals = (f"{sum(getattr(e, column) for e in snapshot.runs)} {column}" for column in COLUMNS)
     return f"{', '.join(totals)} workers, {snapshot.dead_letters} dead letters"
-
-
-def summary(console: Console, snapshot: Snapshot, found: Iterable[Check]) -> None:
-    """The end: figures, dead letters, and what holds."""
-    console.print(table(snapshot))
-    console.print(dead_letters())
-    for check in found:
-        mark = "[green]holds[/]" if check.holds else "[red bold]FAILS[/]"
-        console.print(f"{mark}  {check.claim}", highlight=False)
-        for fact in check.against[:10]:
-            console.print(f"       {escape(fact)}", highlight=False)
-
-
-def dead_letters() -> Table:
-    """The open ones, each with its cause."""
-    drawn = Table("dead letter", "failure", "cause", box=None, header_style="bold", padding=(0, 2))
-    drawn.columns[0].no_wrap = True
-    for letter in DeadLetter.objects.open().select_related("source").order_by("source__name"):
-        drawn.add_row(letter.source.name, letter.failure, escape(letter.cause))
-    return drawn

@@ -6,7 +6,7 @@ double click, a retry or a second worker that announces the same event mails not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 from django.conf import settings
@@ -32,12 +32,14 @@ def notify(
     )
 
 
-def announce_pass(event: str, title: str, figures: Mapping[str, object]) -> list[Enqueued]:
-    """A digest of a finished pass to each of DIGEST_READERS, one figure a line."""
+def announce_pass(
+    event: str, title: str, figures: Mapping[str, object], *, readers: Collection[str] = ()
+) -> list[Enqueued]:
+    """A digest of a finished pass to each reader, or DIGEST_READERS; one figure a line."""
     body = "\n".join(f"{name}: {figure}" for name, figure in figures.items())
     return [
         notify(f"{event}:{reader}", reader, title, body, kind="digest")
-        for reader in settings.DIGEST_READERS
+        for reader in readers or settings.DIGEST_READERS
     ]
 
 

@@ -119,7 +119,7 @@ class RunContext:
 
 
 def _finite(number: float) -> float:
-    """A number that JSON can hold: 0 in place of NaN and the infinities."""
+    """A number that JSON and Postgres can hold: 0 in place of NaN, infinities and giants."""
     if isinstance(number, int):
-        return number
+        return number if abs(number) < 2**63 else 0
     return float(number) if math.isfinite(number) else 0.0

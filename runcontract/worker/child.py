@@ -103,7 +103,9 @@ class Child:
         self._reports, self._interrupts = reports, interrupts
         self._tables = {table.label: table for table in tables()}
         self._left = options.max_runs
-        self._code = RECYCLED
+        self._code = BROKEN
+        """Unless it is told to stop, has done its share or has emptied the lanes."""
+        self._refused: set[str] = set()
         self._told: Report | None = None
         self._pid = os.getpid()
 
@@ -115,8 +117,6 @@ class Child:
             next_run=self._next_run,
             perform_run=self._perform,
         )
-        if self.options.burst:
-            self._code = DONE
         station.work(burst=self.options.burst, logging_level="WARNING")
         forget_connections()
         return self._code
@@ -135,10 +135,8 @@ class Child:
     def _next_run(self, burst: bool) -> tuple[str, Any] | None:
         """(lane, run), or None when nothing came. Raises StopIteration to stop."""
         while True:
-            if self._used_up():
+            if self._used_up() or self._interrupts.stopping:
                 self._code = RECYCLED
-                raise StopIteration
-            if self._interrupts.stopping:
                 raise StopIteration
             if breaker_of(self.options.lanes[0]).open:
                 return self._from_journal(burst)
@@ -147,6 +145,8 @@ class Child:
             except TransportUnavailable:
                 return self._from_journal(burst)
             if found is None:
+                if burst:
+                    self._code = DONE
                 tidy_connections(idle=True)
                 return None
             run = self._from_message(*found)
@@ -156,6 +156,7 @@ class Child:
     def _from_message(self, lane: str, message: bytes) -> tuple[str, Any] | None:
         if self._interrupts.stopping:
             self._return_message(lane, message)
+            self._code = RECYCLED
             raise StopIteration
         address = Address.parse(message)
         table = self._tables.get(address.label) if address else None
@@ -213,14 +214,26 @@ class Child:
             except DatabaseFailure as error:
                 self._wait_for_database(error)
                 return None
+            except DatabaseError as error:
+                self._say_refused(table, error)
+                continue
             if run is not None:
                 self._rotate(table)
                 return run.lane, run
         self._tell(Report(Phase.IDLE))
-        if not burst:
+        if burst:
+            self._code = DONE
+        else:
             self._interrupts.sleep(POLL * random.uniform(0.7, 1.3))  # noqa: S311
             tidy_connections(idle=True)
         return None
+
+    def _say_refused(self, table: Table, error: DatabaseError) -> None:
+        """A table that cannot be asked, not migrated perhaps: said once, and the others go on."""
+        forget_connections()
+        if table.label not in self._refused:
+            self._refused.add(table.label)
+            logger.error("%s: nothing can be claimed: %s", table.label, error)
 
     def _rotate(self, table: Table) -> None:
         """Let the other tables come first next time."""

@@ -9,7 +9,7 @@ import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn
 
 from ..lifecycle.database import close_before_fork
@@ -43,7 +43,8 @@ class Member:
     """Why it was told to give its run up."""
     kill_at: float | None = None
     status: int | None = None
-    worked: bool = field(default=False)
+    worked: bool = False
+    """Whether any perform began in it."""
 
     @property
     def performs(self) -> bool:
@@ -69,7 +70,7 @@ class Member:
         elif self.told is Order.TIMEOUT:
             self.told = self.kill_at = None
         self.phase, self.hold = report.phase, report.hold
-        self.worked = self.worked or report.hold is not None
+        self.worked = self.worked or self.performs
         self.deadline = None if report.timeout is None else now() + report.timeout
 
     def order(self, order: Order, *, grace: float, reason: str = "") -> None:

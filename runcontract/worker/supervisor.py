@@ -167,6 +167,8 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if member.hold is not None:
             self._inherit(member, cause_of_death(status))
+        elif code not in (RECYCLED, DONE) and member.worked:
+            logger.warning("An idle child was lost: %s.", cause_of_death(status))
         if not member.ready:
             self._hand_on(member)
         if code == DONE and self._options.burst and member.hold is None:

@@ -5,6 +5,7 @@ import pickle
 import signal
 
 import pytest
+from django.db import connection
 
 from tests.lab.models import MailRun
 from tests.support.lab import at_work, canary, ended, executed_once, in_state
@@ -108,3 +109,25 @@ def test_forged_messages_are_dropped_with_a_line_each_and_nothing_is_called(
     assert len(worker.log) < 20_000
     redis_server.delete(job)
     worker.stop()
+
+
+def test_table_that_is_missing_holds_up_no_other_while_the_journal_is_polled(
+    valkey, start_worker
+) -> None:
+    """A new model whose migration was not applied yet, with Redis away."""
+    valkey.stop()
+    rename = "ALTER TABLE {} RENAME TO {}"
+    with connection.cursor() as cursor:
+        cursor.execute(rename.format("lab_passrun", "lab_gone"))
+    try:
+        worker = start_worker("default")
+        children = worker.children()
+        for _ in range(3):
+            canary(worker)
+        assert worker.children() == children
+        assert worker.log.count("lab.passrun: nothing can be claimed") == 1
+        assert "Traceback" not in worker.log
+        worker.stop()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(rename.format("lab_gone", "lab_passrun"))

@@ -141,6 +141,29 @@ def test_no_part_of_a_secret_survives_the_cut_before_masking() -> None:
     assert "SECRET" not in told.message + told.traceback
 
 
+def test_no_part_of_a_secret_that_fills_the_message_survives() -> None:
+    text = f"{'x' * 4000}postgres://user:{'SECRET' * 1500}@host/{'y' * 100_000}"
+    told = describe(ValueError(text), attempt=1)
+    assert "SECRET" not in told.message + told.traceback
+
+
+def test_an_exception_is_asked_for_its_text_once() -> None:
+    asked = []
+
+    class Counting(Exception):
+        def __str__(self) -> str:
+            asked.append(1)
+            return "text"
+
+    assert "Counting: text" in describe(Counting(), attempt=1).traceback
+    assert len(asked) == 1
+
+
+def test_of_huge_arguments_the_beginning_is_shown() -> None:
+    assert describe(HOSTILE["50 MB of list"](), attempt=1).message.startswith("([1, 1, 1, ")
+    assert describe(HOSTILE["50 MB of bytes"](), attempt=1).message.startswith(r"b'\x00\x00")
+
+
 def test_a_long_class_name_is_cut_and_says_so() -> None:
     told = describe(long_name(), attempt=1)
     assert told.type.startswith("tests.contract.hostile.NNN")

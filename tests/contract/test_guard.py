@@ -122,6 +122,13 @@ def test_in_another_thread_errors_are_caught_without_a_time_limit() -> None:
     assert answers == ["SystemExit"]
 
 
+def test_one_call_does_not_use_up_all_patience() -> None:
+    patience = Patience(seconds=20.0, each=0.05)
+    started = time.monotonic()
+    assert patience.ask(wait_forever, class_of) == "Overdue"
+    assert time.monotonic() - started < 5
+
+
 def test_patience_that_is_over_calls_nobody() -> None:
     patience = Patience(seconds=0.1, each=5.0)
     assert patience.ask(lambda: "in time", class_of) == "in time"

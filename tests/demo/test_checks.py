@@ -1,5 +1,6 @@
 """Each check of the demo can fail, and says what speaks against it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,9 +12,14 @@ from demo_project.demo import checks, witness
 from demo_project.demo.counts import Meter, database_time
 from demo_project.demo.progress import plain
 from demo_project.harvester.models import DeadLetter, Harvest, HarvestRun, Source
+from demo_project.knowledge.models import CurationRun
+from demo_project.notifications.announce import notify
+
+from .graphs import curate
 
 pytestmark = pytest.mark.django_db
 
+GRAPH = "the graph is what importlib.metadata says of what was harvested"
 VERSIONS = {"a": "1.0", "b": "2.0", "c": "3.0"}
 
 
@@ -40,13 +46,17 @@ def enqueue(source: Source, job_id: str = "") -> Any:
 
 def settle(run: Any, **values: Any) -> None:
     """As a worker does, less what no check looks at."""
-    rows = HarvestRun.objects.filter(pk=run.pk)
+    rows = type(run).objects.filter(pk=run.pk)
     rows.update(**values, finished_at=Now(), held_until=Now())
 
 
-def against(since: datetime) -> dict[str, tuple[str, ...]]:
-    """What speaks against each claim that does not hold."""
-    found = checks.everything(since, VERSIONS)
+def against(
+    since: datetime, accepted: Mapping[str, int] | None = None, *, curated: bool = True
+) -> dict[str, tuple[str, ...]]:
+    """What speaks against each claim that does not hold; after a pass, unless told otherwise."""
+    if curated:
+        curate()
+    found = checks.everything(since, VERSIONS, accepted or {})
     return {check.claim: check.against for check in found if not check.holds}
 
 
@@ -108,6 +118,45 @@ def test_message_that_is_left(since: datetime, redis_server: redis.Redis) -> Non
     redis_server.rpush("rq:queue:bulk", "left")
     (facts,) = against(since).values()
     assert facts == ("1 in bulk",)
+
+
+def test_run_whose_row_is_gone(since: datetime) -> None:
+    run = enqueue(first(), "soon gone")
+    HarvestRun.objects.filter(pk=run.pk).delete()
+    (facts,) = against(since).values()
+    assert facts == (f"harvest_runs {run.pk}",)
+
+
+def test_graph_that_is_not_what_is_installed(since: datetime) -> None:
+    curate()
+    Harvest.objects.filter(source=first()).update(requires_dist=["b"])
+    curate()
+    assert against(since, curated=False) == {GRAPH: ("a → b is in the graph",)}
+    Harvest.objects.filter(source=first()).delete()
+    assert "a is in only one of the two" in against(since, curated=False)[GRAPH]
+
+
+def test_two_passes_at_a_time(since: datetime) -> None:
+    early, late = (CurationRun.objects.enqueue(job_id=name).run for name in ("early", "late"))
+    for run, began in ((early, "2999-01-01T00:00Z"), (late, "2999-01-01T00:01Z")):
+        settle(run, state="succeeded", started_at=began)
+    ends = {early.pk: "2999-01-01T00:02Z", late.pk: "2999-01-01T00:03Z"}
+    for pk, end in ends.items():
+        CurationRun.objects.filter(pk=pk).update(finished_at=end, held_until=end)
+    assert against(since) == {"one curation pass at a time": ("early and late",)}
+    CurationRun.objects.filter(pk=early.pk).update(finished_at="2999-01-01T00:00:59Z")
+    assert against(since) == {}
+
+
+def test_mail_that_was_taken_twice_from_a_worker_that_lived(since: datetime) -> None:
+    delivery = notify("once", "ada@example.org", "Now", "It is born.").run
+    settle(delivery, state="succeeded")
+    assert against(since, {delivery.message_id: 1}) == {}
+    ((claim, facts),) = against(since, {delivery.message_id: 2}).items()
+    assert facts == ("notify:once was accepted 2 times, 0 interruptions",)
+    assert claim.endswith("1 of 1 mails")
+    type(delivery).objects.update(stats={"lost": 1})
+    assert against(since, {delivery.message_id: 2}) == {}
 
 
 def test_plain_line_counts_where_the_runs_are(since: datetime) -> None:

@@ -204,6 +204,8 @@ def test_database_that_goes_away_is_not_taken_for_a_bad_row(watch, clock, monkey
     clock.now += 4
     with pytest.raises(DatabaseFailure):
         watch.reap(MAIL)
+    monkeypatch.setattr(module, "answers", lambda alias: True)
+    assert watch.reap(MAIL) == 0  # a statement that was refused, and the next row's turn
 
 
 def test_row_that_the_database_fails_on_does_not_hold_up_the_others(

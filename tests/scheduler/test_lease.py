@@ -78,6 +78,17 @@ def test_leader_that_slept_past_its_lease_finds_out_before_it_goes_on(clock) -> 
     assert SchedulerLease.objects.get().holder == successor.holder
 
 
+def test_lease_that_is_over_is_not_renewed_even_if_nobody_wanted_it(clock) -> None:
+    lease = Lease()
+    lease.take()
+    expire()
+    clock(10)
+    with pytest.raises(NotLeading):
+        lease.keep()
+    assert lease.take()  # as a new term
+    assert lease.term == 2
+
+
 def test_epoch_of_a_leader_that_was_replaced_is_not_remembered() -> None:
     sleeper, successor = Lease(), Lease()
     sleeper.take()

@@ -95,7 +95,12 @@ def close_connections() -> None:
 
 
 def crash_postgres(server: Postgres) -> None:
-    """Crash it; the connections of this process are dropped."""
+    """Crash it; the connections of this process are dropped.
+
+    Its recovery is that of this test alone, not of all those before.
+    """
+    with connections["default"].cursor() as cursor:
+        cursor.execute("CHECKPOINT")
     server.crash()
     close_connections()
 

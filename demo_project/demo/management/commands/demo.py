@@ -7,7 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 from rich.console import Console
 
-from demo_project.demo.stage import Options, play
+from demo_project.demo.programs import Options
+from demo_project.demo.stage import play
 from runcontract import RunContractError
 
 WIDTH = 120
@@ -15,7 +16,7 @@ WIDTH = 120
 
 
 class Command(BaseCommand):
-    """Run everything: servers, origin, web, scheduler and worker."""
+    """Run everything: servers, origin, mail server, web, scheduler and worker."""
 
     help = "Runs real background work on real servers, and shows it, until Ctrl-C."
     requires_system_checks = "__all__"
@@ -24,12 +25,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--once", action="store_true", help="end when all is done, and check it"
         )
-        parser.add_argument("--seed", type=int, default=1, help="of the origin's misbehaviour")
+        parser.add_argument("--seed", type=int, default=1, help="of all misbehaviour")
         parser.add_argument("--port", type=int, default=8000, help="of the web pages")
         parser.add_argument("--limit", type=int, help="harvest this many distributions only")
         parser.add_argument("--processes", type=int, default=2, help="of the worker")
         parser.add_argument(
-            "--patience", type=float, default=150, help="seconds after which --once gives up"
+            "--patience", type=float, default=200, help="seconds after which --once gives up"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
