@@ -8,7 +8,8 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from demo_project.agents.models import AgentRun, NewestAnswer, ask
-from demo_project.demo import story
+from demo_project.demo.models import Story
+from demo_project.demo.story import begin
 from demo_project.harvester.models import DeadLetter, HarvestRun, Source
 from demo_project.knowledge.models import CurationRun, Entity
 from demo_project.notifications.announce import notify
@@ -34,9 +35,9 @@ def fail(run: Any, failure: str, message: str) -> None:
 
 
 @pytest.fixture
-def told(redis_server: Any) -> Any:
+def told(redis_server: Any) -> Story:
     """A story in its middle: a real graph, answers, mails, and what failed."""
-    now = story.begin(seed=1)
+    now = begin(seed=1)
     for name, metadata in installed().items():
         requires = metadata["requires_dist"]
         harvest(name, *requires, version=metadata["version"], licence=metadata["license"])
@@ -63,7 +64,7 @@ def told(redis_server: Any) -> Any:
         if state != "queued":
             words = {"failure": "permanent", "not_delivered": "550 5.1.1 No such user"}
             settle(mail, state, **(words if state == "failed" else {}))
-    story.Story.objects.update(told={"asked": "6 questions", "digest": "9 readers"})
+    Story.objects.update(told={"asked": "6 questions", "digest": "9 readers"})
     return now
 
 
