@@ -53,9 +53,9 @@ class Demo:
 
         eventually(said, timeout)
 
-    def worker(self) -> int:
-        """The pid of the worker's supervisor."""
-        return next(pid for pid in children_of(self.process.pid) if "runworker" in command(pid))
+    def pid(self, name: str = "runworker") -> int:
+        """The process with this in its command line, by default the worker's supervisor."""
+        return next(pid for pid in children_of(self.process.pid) if name in command(pid))
 
 
 def environment(state: Path) -> dict[str, str]:
@@ -98,9 +98,11 @@ def test_once_ends_well_although_a_worker_is_killed_and_valkey_flushed(
     demo.wait_for("15 enqueued")
     with redis.Redis.from_url(f"unix://{demo.state / 'valkey' / 'sock'}") as client:
         client.flushall()
-    os.kill(eventually(lambda: children_of(demo.worker()))[0], signal.SIGKILL)
+    os.kill(eventually(lambda: children_of(demo.pid()))[0], signal.SIGKILL)
+    os.kill(demo.pid("demo_project.smtp"), signal.SIGKILL)
     assert demo.process.wait(200) == 0, demo.output
     assert demo.output.count("holds  ") == 10
+    assert "smtp is started again" in demo.output
     dead = re.findall(r"^  (\S+) +(?:permanent|exhausted) ", demo.output, re.MULTILINE)
     characters = deal(installed(15), SEED)
     assert dead == sorted(

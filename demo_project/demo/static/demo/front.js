@@ -113,7 +113,7 @@
 
     // The layout's places fill the window: half by distance, half by order, so that crowds thin out.
     function spread() {
-        for (const [axis, room, margin] of [["x", drawing.clientWidth, 50], ["y", drawing.clientHeight, 24]]) {
+        for (const [axis, room, margin] of [["x", drawing.clientWidth, 60], ["y", drawing.clientHeight, 24]]) {
             const order = graph.nodes().sort((one, other) => places.get(one.id())[axis] - places.get(other.id())[axis]);
             const [least, most] = [order.first(), order.last()].map((node) => places.get(node.id())[axis]);
             order.forEach((node, number) => {
