@@ -16,10 +16,12 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "jobs
 
 
 def test_running_jobs_do_not_notice_that_redis_forgot_everything(
-    redis_server, start_worker, start_scheduler
+    redis_server, start_worker, start_scheduler, tmp_path
 ) -> None:
+    go = tmp_path / "go"
+    args = {"path": str(go)}
     running = [
-        MailRun.objects.enqueue(job_id=f"running {n}", task="nap", args={"n": 2}).run
+        MailRun.objects.enqueue(job_id=f"running {n}", task="wait_for_file", args=args).run
         for n in range(2)
     ]
     worker = start_worker("default", "--processes", "2")
@@ -27,6 +29,7 @@ def test_running_jobs_do_not_notice_that_redis_forgot_everything(
         at_work(run)
     queued = [MailRun.objects.enqueue(job_id=f"queued {n}").run for n in range(20)]
     redis_server.flushall()
+    go.touch()
     scheduler = start_scheduler()
     for run in running + queued:
         assert ended(run).state == "succeeded"
@@ -35,13 +38,15 @@ def test_running_jobs_do_not_notice_that_redis_forgot_everything(
     scheduler.stop()
 
 
-def test_worker_goes_on_without_redis_and_returns_to_it(valkey, start_worker) -> None:
+def test_worker_goes_on_without_redis_and_returns_to_it(valkey, start_worker, tmp_path) -> None:
     """Crashed while busy, enqueued meanwhile, back; then frozen while idle, and back."""
-    run = MailRun.objects.enqueue(job_id="busy", task="nap", args={"n": 2}).run
+    args = {"path": str(tmp_path / "go")}
+    run = MailRun.objects.enqueue(job_id="busy", task="wait_for_file", args=args).run
     worker = start_worker("default")
     at_work(run)
     children = worker.children()
     valkey.crash()
+    (tmp_path / "go").touch()
     later = [MailRun.objects.enqueue(job_id=f"later {n}").run for n in range(3)]
     for one in (run, *later):
         assert ended(one).state == "succeeded"

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +22,16 @@ def nap(job_id: str, seconds: float, model: type = MailRun) -> MailRun:
     return enqueued.run
 
 
+def waiting(job_id: str, path: Path) -> MailRun:
+    args = {"path": str(path)}
+    return MailRun.objects.enqueue(job_id=job_id, task="wait_for_file", args=args).run
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_stop_to_the_whole_group_lets_the_job_finish(
-    redis_server, start_worker, number
+    redis_server, start_worker, tmp_path, number
 ) -> None:
-    run, next_one = nap("group", 2), nap("not begun", 0.1)
+    run, next_one = waiting("group", tmp_path / "go"), nap("not begun", 0.1)
     worker = start_worker("default", settings={"DRAIN_TIMEOUT": 30})
     at_work(run)
     for harmless in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
@@ -33,6 +39,8 @@ def test_one_stop_to_the_whole_group_lets_the_job_finish(
         for child in worker.children():
             os.kill(child, harmless)
     worker.send_to_group(number)
+    worker.wait_for("Draining")
+    (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert in_state(run, "succeeded")
     assert executed_once(run)
@@ -60,12 +68,13 @@ def test_second_stop_gives_everything_back_within_seconds(
     assert "Traceback" not in worker.log
 
 
-def test_stop_of_a_child_alone_only_replaces_it(redis_server, start_worker) -> None:
-    run = nap("child only", 1.5)
+def test_stop_of_a_child_alone_only_replaces_it(redis_server, start_worker, tmp_path) -> None:
+    run = waiting("child only", tmp_path / "go")
     worker = start_worker("default")
     at_work(run)
     (child,) = worker.children()
     os.kill(child, signal.SIGTERM)
+    (tmp_path / "go").touch()
     assert ended(run).state == "succeeded"
     assert executed_once(run)
     eventually(lambda: not is_alive(child))

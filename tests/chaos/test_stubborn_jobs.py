@@ -77,7 +77,7 @@ def test_worker_that_was_not_heard_by_its_job_takes_nothing_more(
     redis_server, start_worker
 ) -> None:
     """The job ignores SIGTERM, ends in time, and the next run must not begin."""
-    run, next_one = run_task("deaf", n=2), run_task("succeed")
+    run, next_one = run_task("deaf", n=5), run_task("succeed")
     worker = start_worker("default", settings={"DRAIN_TIMEOUT": 30})
     at_work(run)
     worker.send(signal.SIGTERM)
@@ -89,7 +89,7 @@ def test_worker_that_was_not_heard_by_its_job_takes_nothing_more(
 def test_nothing_that_a_job_leaves_behind_reaches_its_settle_or_the_next_run(
     redis_server, start_worker
 ) -> None:
-    worker = start_worker("default")
+    worker = start_worker("default", settings={"DRAIN_TIMEOUT": 10})
     (child,) = worker.children()
     for task in (
         "own_handlers",
@@ -110,15 +110,15 @@ def test_nothing_that_a_job_leaves_behind_reaches_its_settle_or_the_next_run(
     assert ended(terminated).note == str(-signal.SIGTERM)
     assert not Order.objects.exists()
     assert worker.children() == [child]
-    last = run_task("nap", n=1)
+    last = run_task("nap", n=3)
     at_work(last)
     worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
+    assert worker.wait() == 0, worker.log
     assert in_state(last, "succeeded")
 
 
 def test_whatever_a_job_raises_its_worker_lives_on(redis_server, start_worker) -> None:
-    worker = start_worker("default", settings={"MAX_ATTEMPTS": 1})
+    worker = start_worker("default", settings={"MAX_ATTEMPTS": 1, "DRAIN_TIMEOUT": 10})
     (child,) = worker.children()
     for kind in NOT_EXCEPTIONS:
         run = run_task("fail", kind=kind)
@@ -127,7 +127,7 @@ def test_whatever_a_job_raises_its_worker_lives_on(redis_server, start_worker) -
         canary(worker)
     assert {line.pid for line in effects(MailRun(job_id="fail {'kind': 'evil'}"))} == {child}
     assert worker.children() == [child]
-    leaving = run_task("fail", kind="exit_0", n=1)
+    leaving = run_task("fail", kind="exit_0", n=4)
     at_work(leaving)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0

@@ -68,6 +68,14 @@ def nap(run: Any, ctx: Any, n: float = 1) -> None:
 
 
 @task
+def wait_for_file(run: Any, ctx: Any, path: str = "", n: float = 90) -> None:
+    """Nap until the test makes this file, however slow the machine is."""
+    end = time.monotonic() + n
+    while time.monotonic() < end and not Path(path).exists():
+        time.sleep(STEP)
+
+
+@task
 def nap_once(run: Any, ctx: Any, n: float = 1, until: int = 1) -> None:
     """Long in the first `until` attempts, nothing in later ones."""
     if ctx.attempt <= until:
@@ -333,7 +341,8 @@ def leave_a_trace(run: Any, ctx: Any, path: str = "", n: float = 60) -> None:
     """Write the time into a file, again and again: for when the database cannot be asked."""
     end = time.monotonic() + n
     while time.monotonic() < end:
-        Path(path).write_text(str(time.time()))
+        Path(f"{path}.new").write_text(str(time.time()))
+        Path(f"{path}.new").replace(path)
         time.sleep(STEP)
 
 

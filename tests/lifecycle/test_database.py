@@ -145,7 +145,7 @@ def test_a_statement_that_is_abandoned_is_ended_in_the_server() -> None:
     cancel_statements()
     while connection.connection.pgconn.is_busy():
         connection.connection.pgconn.consume_input()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     forget_connections()
     cancel_statements()
     assert connection.connection is None

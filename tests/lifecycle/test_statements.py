@@ -33,13 +33,17 @@ def test_pulses_are_hot_updates() -> None:
         )
         return found[0][0], found[0][1]
 
-    before = updates()
-    for _ in range(110):
-        assert len(execute("default", statements.beat(table(MailRun)), params)) == 20
-    eventually(lambda: updates()[0] - before[0] >= 2_200)
-    all_of_them, hot = (new - old for new, old in zip(updates(), before, strict=True))
-    assert all_of_them >= 2_200
-    assert hot / all_of_them >= 0.95
+    def share() -> float:
+        before = updates()
+        for _ in range(110):
+            assert len(execute("default", statements.beat(table(MailRun)), params)) == 20
+        eventually(lambda: updates()[0] - before[0] >= 2_200)
+        all_of_them, hot = (new - old for new, old in zip(updates(), before, strict=True))
+        assert all_of_them >= 2_200
+        return float(hot / all_of_them)
+
+    # An autovacuum's snapshot keeps old versions alive for a moment; an index would do it always.
+    assert any(share() >= 0.95 for _ in range(4))
 
 
 # Plans over a long history

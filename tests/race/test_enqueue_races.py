@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, transaction
 
+from runcontract.lifecycle import bulk, transitions
 from runcontract.lifecycle import enqueue as module
-from runcontract.lifecycle import transitions
 from tests.lab.models import MailRun, Order, PassRun
 from tests.support.race import race, values
 from tests.support.runs import (
@@ -170,8 +170,9 @@ def test_a_loser_never_misses_a_winner_that_is_done_already() -> None:
     assert done == sum(answer.created for answer in answers) == MailRun.objects.count()
 
 
-def test_two_bulk_calls_in_opposite_order_do_not_deadlock(redis_server: Any) -> None:
-    """By lock, each with job_ids of its own; by job_id; and by both."""
+def test_bulk_calls_in_opposite_order_do_not_deadlock(redis_server: Any, monkeypatch: Any) -> None:
+    """By lock, each with job_ids of its own; by job_id; and by both. In many small statements."""
+    monkeypatch.setattr(bulk, "CHUNK", 4)
     for round_, rows in enumerate([
         [{"lock_key": f"lock {n}"} for n in range(80)],
         [{"job_id": f"job {n}"} for n in range(80)],
