@@ -21,6 +21,9 @@ from .reports import BROKEN, STOP, Hold, LineReader, Order, Phase, Report, encod
 
 logger = logging.getLogger("runcontract.worker")
 
+NUDGE_EVERY = 0.5
+"""Seconds between two signals for the same order."""
+
 
 @dataclass
 class Member:
@@ -42,6 +45,7 @@ class Member:
     reason: str = ""
     """Why it was told to give its run up."""
     kill_at: float | None = None
+    nudge_at: float = 0.0
     status: int | None = None
     worked: bool = False
     """Whether any perform began in it."""
@@ -79,6 +83,15 @@ class Member:
             return
         self.told, self.reason, self.kill_at = order, reason, now() + grace
         tell(self.orders, encode_order(order, self.hold))
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Say that an order waits, again and again while it may have been missed.
+
+        Of two signals at once a thread of the job's may take both, and Python's handlers run in
+        the main thread, which nobody has woken then.
+        """
+        self.nudge_at = now() + NUDGE_EVERY
         self.signal(NEWS)
 
     def stop(self) -> None:

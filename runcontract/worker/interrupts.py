@@ -114,6 +114,7 @@ class Interrupts:
         if order is None or hold is None:
             return
         if self._task is not None:
+            self._window = None  # once: the coroutine may be tidying up
             loop, task = self._task
             with suppress(RuntimeError):  # its loop has ended, and the coroutine with it
                 loop.call_soon_threadsafe(task.cancel)

@@ -127,6 +127,8 @@ class Supervisor:
             for moment in (member.deadline, member.kill_at):
                 if moment is not None:
                     yield moment - now()
+            if member.told is not None and member.kill_at is not None:
+                yield member.nudge_at - now()
         if self._vacancies():
             yield self._start_at - now()
         if self._drain_until is not None and now() < self._drain_until:
@@ -290,7 +292,11 @@ class Supervisor:
                 member.deadline = None
                 if member.told is not Order.GIVE_UP:
                     member.order(Order.TIMEOUT, grace=TIMEOUT_GRACE)
-            if member.kill_at is not None and now() >= member.kill_at:
+            if member.kill_at is None:
+                continue
+            if member.told is not None and now() >= member.nudge_at:
+                member.nudge()
+            if now() >= member.kill_at:
                 member.kill_at = None
                 logger.warning("%s: its process would not stop and is killed.", member.hold)
                 member.kill()
