@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from runcontract.testing.servers import Postgres, ServerError, Valkey
+from runcontract.transport.connection import _breakers
 from tests.support.processes import Command
 from tests.support.servers import Servers, close_connections, redis_client
 
@@ -51,6 +52,7 @@ def redis_server() -> Iterator[redis.Redis]:
     """An empty Redis; what a test leaves there is thrown away."""
     with redis_client() as client:
         client.flushall()
+        _breakers.clear()  # a server that an earlier test took away is back
         yield client
         client.flushall()
 

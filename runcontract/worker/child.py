@@ -106,6 +106,9 @@ class Child:
         self._code = BROKEN
         """Unless it is told to stop, has done its share or has emptied the lanes."""
         self._refused: set[str] = set()
+        self._away = False
+        self._unsure = False
+        """A claim from the journal had no reply: the journal is asked again before anything."""
         self._told: Report | None = None
         self._pid = os.getpid()
 
@@ -138,7 +141,7 @@ class Child:
             if self._used_up() or self._interrupts.stopping:
                 self._code = RECYCLED
                 raise StopIteration
-            if breaker_of(self.options.lanes[0]).open:
+            if self._unsure or breaker_of(self.options.lanes[0]).open:
                 return self._from_journal(burst)
             try:
                 found = take(self.options.lanes, block=not burst)
@@ -200,7 +203,9 @@ class Child:
 
     def _wait_for_database(self, error: Exception) -> bool:
         """A pause on a lost database; False when this child is to stop instead."""
-        logger.warning("The database is away (%s); waiting for it.", type(error).__name__)
+        if not self._away:
+            self._away = True
+            logger.warning("The database is away (%s); waiting for it.", type(error).__name__)
         forget_connections()
         return self._interrupts.sleep(1.0)
 
@@ -212,6 +217,7 @@ class Child:
                 found = self._claimed_before(table)
                 run = found or transitions.claim_waiting(table, self.options.lanes, self.name)
             except DatabaseFailure as error:
+                self._unsure = True
                 self._wait_for_database(error)
                 return None
             except DatabaseError as error:
@@ -221,6 +227,7 @@ class Child:
                 self._rotate(table)
                 return run.lane, run
         self._tell(Report(Phase.IDLE))
+        self._unsure = self._away = False
         if burst:
             self._code = DONE
         else:
@@ -242,6 +249,7 @@ class Child:
     # The run.
 
     def _perform(self, run: Any) -> None:
+        self._away = False
         try:
             Execution(run, self._interrupts, self._tell).execute()
         except GivenUp:

@@ -302,7 +302,7 @@ class Execution:
         one try takes no longer than `seconds`.
         """
         self._tell(Report(Phase.SETTLING, self.hold))
-        broken = 0
+        broken, said = 0, False
         while True:
             try:
                 with patience(seconds):
@@ -317,14 +317,11 @@ class Execution:
                 forget_connections()  # the job may have left its session in a strange mode
             except DatabaseFailure as error:
                 broken += self._database_answers()
-                wait = min(SETTLE_EVERY, 0.2 * 2**broken)
-                logger.warning(
-                    "%s: could not be settled (%s); again in %.1f s.",
-                    self.hold,
-                    type(error).__name__,
-                    wait,
-                )
-                time.sleep(wait)
+                if not said:
+                    said = True
+                    name = type(error).__name__
+                    logger.warning("%s: could not be settled yet (%s).", self.hold, name)
+                time.sleep(min(SETTLE_EVERY, 0.2 * 2**broken))
 
     def _database_answers(self) -> int:
         """1 if a fresh connection works, so that it was the move itself that broke."""

@@ -52,7 +52,7 @@ def test_result_of_a_job_that_ended_without_a_database_is_written_when_it_is_bac
     children = worker.children()
     crash_postgres(postgres)
     go.touch()
-    worker.wait_for("could not be settled")
+    worker.wait_for("could not be settled yet")
     worker.wait_for("pulse of .* does not get through")
     postgres.start()
     assert ended(run).state == "succeeded", run.last_error
@@ -77,7 +77,7 @@ def test_worker_that_is_stopped_without_a_database_ends_in_time(
     at_work(short)
     crash_postgres(postgres)
     go.touch()
-    worker.wait_for("could not be settled")
+    worker.wait_for("could not be settled yet")
     begun = time.monotonic()
     worker.send(signal.SIGTERM)
     assert worker.wait(20) == 0
